@@ -1,0 +1,12 @@
+# MPI is only for perf and tests. Sets VCOLL_HAVE_MPI; the target is MPI::MPI_CXX.
+set(VCOLL_HAVE_MPI OFF)
+if(NOT VCOLL_MPI STREQUAL "OFF")
+  set(MPI_CXX_SKIP_MPICXX ON)
+  find_package(MPI COMPONENTS CXX)
+  if(MPI_CXX_FOUND)
+    set(VCOLL_HAVE_MPI ON)
+  elseif(VCOLL_MPI STREQUAL "ON")
+    message(FATAL_ERROR "VCOLL_MPI=ON but no MPI was found")
+  endif()
+endif()
+message(STATUS "MPI for perf and tests: ${VCOLL_HAVE_MPI}")

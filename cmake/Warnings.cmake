@@ -1,0 +1,10 @@
+# vcoll_warnings: the flags every target of the project is compiled with.
+add_library(vcoll_warnings INTERFACE)
+target_compile_options(vcoll_warnings INTERFACE
+  $<$<COMPILE_LANGUAGE:C,CXX>:-Wall -Wextra -Wconversion -Wshadow>
+  $<$<AND:$<BOOL:${VCOLL_WERROR}>,$<COMPILE_LANGUAGE:C,CXX>>:-Werror>)
+if(VCOLL_SANITIZE)
+  target_compile_options(vcoll_warnings INTERFACE
+    $<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=${VCOLL_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all>)
+  target_link_options(vcoll_warnings INTERFACE -fsanitize=${VCOLL_SANITIZE})
+endif()

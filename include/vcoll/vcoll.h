@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * vcoll: variable-length collectives for two-level clusters. The only public header of libvcoll (C99).
+ *
+ * OWNERSHIP   Every handle made by a vcoll...Create/Init/Alloc/Register call is freed by its
+ *             Destroy/Free/Deregister twin and by nothing else. The library keeps no pointer that a
+ *             caller passed once a call (blocking) or its stream work (asynchronous) has ended: count,
+ *             displacement and segment arrays are copied before the call returns, buffers are not.
+ *             Strings returned by the library belong to it.
+ * THREADS     Different communicators may be used by different threads at the same time. One
+ *             communicator is used by one thread at a time (several threads may take turns).
+ *             vcollCommAbort, vcollCommGetAsyncError and vcollGetLastError may be called from any
+ *             thread at any time while the handle lives. Several ranks may live in one process, each
+ *             driven by a thread of its own. After fork() the child must not call vcoll; it gets
+ *             vcollInvalidUsage.
+ * ORDER       All ranks of a communicator make the same collective calls in the same order. Calls
+ *             marked [collective] take part in that order.
+ * STREAMS     With a NULL stream a call returns when its result is complete. With a host stream
+ *             (vcollHostStreamCreate) it returns after checking its arguments and the work is done in
+ *             stream order by the library; errors of the work are found with vcollHostStreamSynchronize
+ *             or vcollCommGetAsyncError. Work of one communicator put on several streams runs in the order
+ *             of the calls.
+ * IN PLACE    AllGatherV: sendbuf == recvbuf + displs[rank] elements. ReduceScatterV: recvbuf == sendbuf +
+ *             (sum of recvcounts before rank) elements. Any other overlap of the two is undefined.
+ *             Window calls: AllGatherV is always in place; ReduceScatterV is when both windows and both
+ *             offsets are equal. Except in place a send buffer is never written.
+ * ERRORS      Every call returns a vcollResult_t; the text of the last failure in this thread or on a
+ *             communicator is read with vcollGetLastError. vcollInvalidArgument names the argument and
+ *             its value, is found before anything is sent, and leaves the communicator usable. Every
+ *             other failure of a collective puts the communicator in error on every rank: later calls on
+ *             it return the same error at once; vcollCommAbort and vcollCommDestroy still return.
+ * NUMERICS    Integer sums and products wrap (two's complement); avg of integers truncates toward zero. min and max
+ *             propagate NaN from whichever rank holds it; the sign of a zero result of min/max of -0 and
+ *             +0 is unspecified. float16 and bfloat16 are reduced in fp32 inside a node and rounded once
+ *             (to nearest even) per hop between nodes; VCOLL_PARTIALS=fp32 carries fp32 between nodes and
+ *             rounds once. The order of a reduction is fixed by the plan: the same segments, path and node
+ *             layout give the same bits in every run, whatever the timing, and each segment's bits do not
+ *             depend on the other segments.
+ * WIDTHS      Counts, offsets and sizes are 64-bit everywhere (size_t on the 64-bit targets supported).
+ */
+#ifndef VCOLL_H_
+#define VCOLL_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define VCOLL_MAJOR 0
+#define VCOLL_MINOR 1
+#define VCOLL_PATCH 0
+#define VCOLL_VERSION_CODE (VCOLL_MAJOR * 10000 + VCOLL_MINOR * 100 + VCOLL_PATCH)
+
+#if defined(__GNUC__)
+#define VCOLL_API __attribute__((visibility("default")))
+#else
+#define VCOLL_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What every result code means. New codes are added at the end. */
+typedef enum {
+  vcollSuccess = 0,
+  vcollSystemError = 1,     /* the operating system refused something; the text names it and what was wanted */
+  vcollInternalError = 2,   /* a broken promise inside vcoll: please report it */
+  vcollInvalidArgument = 3, /* an argument is wrong; nothing was sent, the communicator stays usable */
+  vcollInvalidUsage = 4,    /* a call that is not legal here (order, state, fork) */
+  vcollRemoteError = 5,     /* a peer was lost or reported a failure; the text names it */
+  vcollInProgress = 6,      /* work has not finished yet */
+  vcollTimeout = 7,         /* a bounded wait ran out; the text names call, queue, chunk and peer */
+  vcollMismatch = 8,        /* ranks disagree; the text names the first differing field and both values */
+  vcollAborted = 9,         /* the communicator was aborted, here or on another rank */
+  vcollUnsupported = 10,    /* not offered for this type, fabric or build */
+  vcollNumResults = 11
+} vcollResult_t;
+
+typedef enum {
+  vcollInt8 = 0,
+  vcollUint8 = 1,
+  vcollInt32 = 2,
+  vcollUint32 = 3,
+  vcollInt64 = 4,
+  vcollUint64 = 5,
+  vcollFloat16 = 6,
+  vcollFloat32 = 7,
+  vcollFloat64 = 8,
+  vcollBfloat16 = 9,
+  vcollFloat8e4m3 = 10, /* moved by AllGatherV; a reduction of it is vcollUnsupported */
+  vcollFloat8e5m2 = 11, /* likewise */
+  vcollNumTypes = 12
+} vcollDataType_t;
+
+typedef enum {
+  vcollSum = 0,
+  vcollProd = 1,
+  vcollMax = 2,
+  vcollMin = 3,
+  vcollAvg = 4,
+  vcollNumOps = 5
+} vcollRedOp_t;
+
+typedef struct vcollComm* vcollComm_t;
+typedef struct vcollPlan* vcollPlan_t;
+typedef struct vcollWindow* vcollWindow_t;
+/* A cudaStream_t on the cuda fabric; on the host fabric a queue made by vcollHostStreamCreate, or NULL. */
+typedef struct vcollStream* vcollStream_t;
+
+#define VCOLL_UNIQUE_ID_BYTES 128
+typedef struct {
+  char internal[VCOLL_UNIQUE_ID_BYTES];
+} vcollUniqueId;
+
+/* Structs that cross the ABI start with their size and a magic number set by the initializer. A caller
+ * built against another version of this header has another size: fields it does not know take their defaults. */
+#define VCOLL_MAGIC 0x76636f6cu
+#define VCOLL_UNDEF_INT INT32_MIN
+
+typedef struct {
+  size_t size;
+  uint32_t magic;
+  uint32_t version;
+  int32_t timeoutMs;     /* bound of every wait; default VCOLL_TIMEOUT_MS */
+  int32_t check;         /* 1: compare every call over all ranks; default VCOLL_CHECK */
+  const char* name;      /* shown in messages; copied; default NULL */
+  const char* hostId;    /* as VCOLL_HOSTID, for this rank only; copied; default NULL */
+} vcollConfig_t;
+
+#define VCOLL_CONFIG_INITIALIZER \
+  { sizeof(vcollConfig_t), VCOLL_MAGIC, VCOLL_VERSION_CODE, VCOLL_UNDEF_INT, VCOLL_UNDEF_INT, NULL, NULL }
+
+/* One piece of a window that belongs to one rank. */
+typedef struct {
+  int32_t owner;   /* rank */
+  int32_t reserved; /* must be 0 */
+  uint64_t offset; /* bytes, from the offset given to the call */
+  uint64_t bytes;  /* may be 0 */
+} vcollSegment_t;
+
+typedef enum {
+  vcollPathAuto = 0,
+  vcollPathStar = 1,  /* the source node puts to every node in one hop */
+  vcollPathChain = 2, /* node to node */
+  vcollNumPaths = 3
+} vcollPath_t;
+
+typedef struct {
+  size_t size;
+  uint32_t magic;
+  uint32_t version;
+  int32_t path;       /* vcollPath_t; default VCOLL_PATH, else by the cost model */
+  int32_t lanes;      /* default VCOLL_LANES */
+  int64_t chunkBytes; /* default VCOLL_CHUNK_BYTES; a multiple of 16; 0: default */
+} vcollPlanConfig_t;
+
+#define VCOLL_PLAN_CONFIG_INITIALIZER \
+  { sizeof(vcollPlanConfig_t), VCOLL_MAGIC, VCOLL_VERSION_CODE, VCOLL_UNDEF_INT, VCOLL_UNDEF_INT, 0 }
+
+/* What a plan came to; for people and tests. */
+typedef struct {
+  size_t size;
+  uint32_t magic;
+  uint32_t version;
+  int32_t path;       /* vcollPathStar or vcollPathChain */
+  int32_t nodes;
+  int32_t rails;
+  int32_t lanes;
+  int32_t even;       /* 1: every rank owns the same number of bytes */
+  int32_t reserved;
+  uint64_t segments;
+  uint64_t slices;
+  uint64_t chunks;    /* over all queues */
+  uint64_t bytes;
+  uint64_t digest;    /* equal on every rank */
+  double predictedUs; /* by the cost model */
+} vcollPlanInfo_t;
+
+#define VCOLL_PLAN_INFO_INITIALIZER \
+  { sizeof(vcollPlanInfo_t), VCOLL_MAGIC, VCOLL_VERSION_CODE, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0 }
+
+/* ---- library ---- */
+
+/* Version of the library at run time, as VCOLL_VERSION_CODE. version must not be NULL. */
+VCOLL_API vcollResult_t vcollGetVersion(int* version);
+/* A short constant text for a code; never NULL. */
+VCOLL_API const char* vcollGetErrorString(vcollResult_t result);
+/* The text of comm's error if it is in error, else of the last failure in the calling thread ("" if none).
+ * comm may be NULL. Valid until the next vcoll call of this thread. */
+VCOLL_API const char* vcollGetLastError(vcollComm_t comm);
+
+/* ---- communicators ---- */
+
+/* Makes an id for one communicator and listens for its ranks in the calling process, which must live until all
+ * ranks have joined. The bytes are passed to the other ranks by any means. An id serves one init. */
+VCOLL_API vcollResult_t vcollGetUniqueId(vcollUniqueId* id);
+/* [collective] Joins rank (0..nranks-1) of nranks. Bounded by VCOLL_TIMEOUT_MS. */
+VCOLL_API vcollResult_t vcollCommInitRank(vcollComm_t* comm, int nranks, vcollUniqueId id, int rank);
+/* [collective] The same with a config; config may be NULL. */
+VCOLL_API vcollResult_t vcollCommInitRankConfig(vcollComm_t* comm, int nranks, vcollUniqueId id, int rank,
+                                                const vcollConfig_t* config);
+/* [collective] Rank, size and rendezvous address from the launcher's environment: torchrun, Slurm, Open MPI, PMIx
+ * (docs/environment.md lists the variables). Without a launcher: a communicator of one rank. */
+VCOLL_API vcollResult_t vcollCommInitFromEnv(vcollComm_t* comm);
+/* [collective] Ranks of equal color form a new communicator, ordered by key, then rank. color < 0: takes part, gets
+ * *newcomm = NULL. config may be NULL. */
+VCOLL_API vcollResult_t vcollCommSplit(vcollComm_t comm, int color, int key, vcollComm_t* newcomm,
+                                       const vcollConfig_t* config);
+/* [collective] Ends all work and waits until every rank came here; only Destroy may follow. */
+VCOLL_API vcollResult_t vcollCommFinalize(vcollComm_t comm);
+/* Frees the communicator with its plans and windows. Local: never waits for peers. NULL is fine. */
+VCOLL_API vcollResult_t vcollCommDestroy(vcollComm_t comm);
+/* Any thread: puts the communicator in error (vcollAborted) on every rank; running calls return. Idempotent. The handle
+ * must still be destroyed. */
+VCOLL_API vcollResult_t vcollCommAbort(vcollComm_t comm);
+/* Any thread: *asyncError = vcollSuccess, or the error the communicator is in. */
+VCOLL_API vcollResult_t vcollCommGetAsyncError(vcollComm_t comm, vcollResult_t* asyncError);
+VCOLL_API vcollResult_t vcollCommCount(vcollComm_t comm, int* count);
+VCOLL_API vcollResult_t vcollCommUserRank(vcollComm_t comm, int* rank);
+VCOLL_API vcollResult_t vcollCommNodeCount(vcollComm_t comm, int* nodes);
+/* node and local rank (0..) of any rank. */
+VCOLL_API vcollResult_t vcollCommRankNode(vcollComm_t comm, int rank, int* node, int* localRank);
+VCOLL_API vcollResult_t vcollCommRailCount(vcollComm_t comm, int* rails);
+
+/* ---- memory ---- */
+
+/* bytes of zeroed, page-aligned memory that can become a window; pages are populated here, not in calls. */
+VCOLL_API vcollResult_t vcollMemAlloc(void** ptr, size_t bytes);
+/* Frees memory of vcollMemAlloc; windows on it must be deregistered first (vcollInvalidUsage). NULL is fine. */
+VCOLL_API vcollResult_t vcollMemFree(void* ptr);
+/* [collective] Makes [ptr, ptr + bytes), inside one vcollMemAlloc allocation and at any alignment, a window. bytes
+ * must be equal on all ranks. */
+VCOLL_API vcollResult_t vcollWindowRegister(vcollComm_t comm, void* ptr, size_t bytes, vcollWindow_t* window);
+/* Local. No call on the window may be running. NULL is fine. */
+VCOLL_API vcollResult_t vcollWindowDeregister(vcollComm_t comm, vcollWindow_t window);
+/* Address and size of this rank's part of a window. ptr and bytes may be NULL. */
+VCOLL_API vcollResult_t vcollWindowQuery(vcollWindow_t window, void** ptr, size_t* bytes);
+
+/* ---- host streams ---- */
+
+VCOLL_API vcollResult_t vcollHostStreamCreate(vcollStream_t* stream);
+/* Waits until all work put on the stream has ended; the first error of that work since the last synchronize. */
+VCOLL_API vcollResult_t vcollHostStreamSynchronize(vcollStream_t stream);
+/* vcollInProgress while work remains; else as Synchronize. */
+VCOLL_API vcollResult_t vcollHostStreamQuery(vcollStream_t stream);
+/* Waits for the work, then frees. NULL is fine. */
+VCOLL_API vcollResult_t vcollHostStreamDestroy(vcollStream_t stream);
+
+/* ---- collectives on any memory ---- */
+
+/* [collective] Rank r's recvcounts[r] elements arrive at recvbuf + displs[r] elements on every rank. recvcounts is equal on all
+ * ranks; displs is local and may leave gaps or permute, never overlap; NULL: packed in rank order.
+ * sendcount == recvcounts[rank]. Pointers may be NULL where their counts are 0. */
+VCOLL_API vcollResult_t vcollAllGatherV(const void* sendbuf, size_t sendcount, void* recvbuf, const size_t* recvcounts,
+                                        const size_t* displs, vcollDataType_t type, vcollComm_t comm,
+                                        vcollStream_t stream);
+/* [collective] sendbuf holds sum(recvcounts) elements, rank r's part after those of lower ranks; recvbuf gets the
+ * recvcounts[rank] reduced elements of this rank. */
+VCOLL_API vcollResult_t vcollReduceScatterV(const void* sendbuf, void* recvbuf, const size_t* recvcounts,
+                                            vcollDataType_t type, vcollRedOp_t op, vcollComm_t comm,
+                                            vcollStream_t stream);
+
+/* ---- plans: frozen segment tables on windows, zero copy ---- */
+
+/* [collective] segments is equal on all ranks, in any order, several per owner allowed, never overlapping. type gives the element size
+ * that reductions use. config may be NULL. Plans end with their communicator at the latest. */
+VCOLL_API vcollResult_t vcollPlanCreate(vcollComm_t comm, const vcollSegment_t* segments, size_t nsegments,
+                                        vcollDataType_t type, const vcollPlanConfig_t* config, vcollPlan_t* plan);
+/* Local. No call on the plan may be running. NULL is fine. */
+VCOLL_API vcollResult_t vcollPlanDestroy(vcollPlan_t plan);
+VCOLL_API vcollResult_t vcollPlanGetInfo(vcollPlan_t plan, vcollPlanInfo_t* info);
+/* [collective] Every segment, at window offset + segment offset, reaches every rank from its owner. */
+VCOLL_API vcollResult_t vcollPlanAllGatherV(vcollPlan_t plan, vcollWindow_t window, size_t offset,
+                                            vcollStream_t stream);
+/* [collective] Every segment of src (at srcOffset + segment offset on every rank) is reduced over all ranks into its
+ * owner's dst window at dstOffset + segment offset. Other bytes of dst are not touched. */
+VCOLL_API vcollResult_t vcollPlanReduceScatterV(vcollPlan_t plan, vcollWindow_t src, size_t srcOffset,
+                                                vcollWindow_t dst, size_t dstOffset, vcollRedOp_t op,
+                                                vcollStream_t stream);
+
+/* ---- for programs that dlopen ---- */
+
+/* All calls above, in this order, fixed for ever; later versions append. */
+typedef struct {
+  size_t size; /* bytes of this table in the library that made it */
+  int version; /* VCOLL_VERSION_CODE of that library */
+  vcollResult_t (*getVersion)(int*);
+  const char* (*getErrorString)(vcollResult_t);
+  const char* (*getLastError)(vcollComm_t);
+  vcollResult_t (*getUniqueId)(vcollUniqueId*);
+  vcollResult_t (*commInitRank)(vcollComm_t*, int, vcollUniqueId, int);
+  vcollResult_t (*commInitRankConfig)(vcollComm_t*, int, vcollUniqueId, int, const vcollConfig_t*);
+  vcollResult_t (*commInitFromEnv)(vcollComm_t*);
+  vcollResult_t (*commSplit)(vcollComm_t, int, int, vcollComm_t*, const vcollConfig_t*);
+  vcollResult_t (*commFinalize)(vcollComm_t);
+  vcollResult_t (*commDestroy)(vcollComm_t);
+  vcollResult_t (*commAbort)(vcollComm_t);
+  vcollResult_t (*commGetAsyncError)(vcollComm_t, vcollResult_t*);
+  vcollResult_t (*commCount)(vcollComm_t, int*);
+  vcollResult_t (*commUserRank)(vcollComm_t, int*);
+  vcollResult_t (*commNodeCount)(vcollComm_t, int*);
+  vcollResult_t (*commRankNode)(vcollComm_t, int, int*, int*);
+  vcollResult_t (*commRailCount)(vcollComm_t, int*);
+  vcollResult_t (*memAlloc)(void**, size_t);
+  vcollResult_t (*memFree)(void*);
+  vcollResult_t (*windowRegister)(vcollComm_t, void*, size_t, vcollWindow_t*);
+  vcollResult_t (*windowDeregister)(vcollComm_t, vcollWindow_t);
+  vcollResult_t (*windowQuery)(vcollWindow_t, void**, size_t*);
+  vcollResult_t (*hostStreamCreate)(vcollStream_t*);
+  vcollResult_t (*hostStreamSynchronize)(vcollStream_t);
+  vcollResult_t (*hostStreamQuery)(vcollStream_t);
+  vcollResult_t (*hostStreamDestroy)(vcollStream_t);
+  vcollResult_t (*allGatherV)(const void*, size_t, void*, const size_t*, const size_t*, vcollDataType_t, vcollComm_t,
+                              vcollStream_t);
+  vcollResult_t (*reduceScatterV)(const void*, void*, const size_t*, vcollDataType_t, vcollRedOp_t, vcollComm_t,
+                                  vcollStream_t);
+  vcollResult_t (*planCreate)(vcollComm_t, const vcollSegment_t*, size_t, vcollDataType_t, const vcollPlanConfig_t*,
+                              vcollPlan_t*);
+  vcollResult_t (*planDestroy)(vcollPlan_t);
+  vcollResult_t (*planGetInfo)(vcollPlan_t, vcollPlanInfo_t*);
+  vcollResult_t (*planAllGatherV)(vcollPlan_t, vcollWindow_t, size_t, vcollStream_t);
+  vcollResult_t (*planReduceScatterV)(vcollPlan_t, vcollWindow_t, size_t, vcollWindow_t, size_t, vcollRedOp_t,
+                                      vcollStream_t);
+} vcollApiTable_t;
+
+/* The table, or NULL if the library is older than minVersion (a VCOLL_VERSION_CODE). */
+VCOLL_API const vcollApiTable_t* vcollGetApiTable(int minVersion);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* VCOLL_H_ */

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one progress thread of the process: an epoll loop that serves the sockets of all communicators, sleeps when idle,
+// starts at first use and lives until exit (nothing is torn down by static destructors).
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+
+#include "base/deadline.h"
+#include "base/status.h"
+
+namespace vcoll {
+
+// Serves one file descriptor. onEvents runs on the progress thread only; it must not block.
+class EventHandler {
+ public:
+  virtual ~EventHandler() = default;
+  virtual void onEvents(uint32_t epollEvents) = 0;
+};
+
+class Engine {
+ public:
+  // Starts the thread if needed. Fails with what the system refused (threads, fds).
+  static Status get(Engine** engine);
+
+  // Any thread. The handler must outlive its registration. Level-triggered.
+  Status add(int fd, uint32_t epollEvents, EventHandler* handler);
+  Status modify(int fd, uint32_t epollEvents, EventHandler* handler);
+  // Any thread. When it returns, the handler is not running and will not run again. (Called on the progress thread
+  // itself, e.g. inside onEvents, it returns at once with the same promise for later events.)
+  void remove(int fd);
+
+  // Runs the task on the progress thread, in order of posting.
+  void post(std::function<void()> task);
+  // Runs the task on the progress thread at about the deadline. Returns an id for cancelTimer.
+  uint64_t addTimer(Deadline at, std::function<void()> task);
+  // When it returns the task is not running and will not run (same exception as remove).
+  void cancelTimer(uint64_t id);
+
+  bool onProgressThread() const;
+};
+
+// After fork() the child has no progress thread: true there, for ever. Set by pthread_atfork.
+bool inForkedChild();
+
+}  // namespace vcoll
