@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
 
@@ -27,8 +28,8 @@ namespace vcoll {
     "Ranks with different texts are on different nodes, whatever the machine. Lets one machine stand for several.")       \
   X(fabric, "VCOLL_FABRIC", text, "auto", "auto|host|cuda",                                                               \
     "Which fabric carries the collectives.")                                                                              \
-  X(wire, "VCOLL_WIRE", text, "auto", "auto|tcp|verbs",                                                                   \
-    "Which wire the host fabric uses between nodes.")                                                                     \
+  X(wire, "VCOLL_WIRE", text, "auto", "auto, tcp or NAME",                                                                  \
+    "Wire of the host fabric between nodes; NAME: libvcoll_NAME.so.")                                                                    \
   X(path, "VCOLL_PATH", text, "auto", "auto|star|chain",                                                                  \
     "How queues travel between nodes. auto: by the cost model.")                                                          \
   X(chunkBytes, "VCOLL_CHUNK_BYTES", int, 65536, "1K..16M, multiple of 16",                                               \
@@ -66,10 +67,14 @@ struct Params {
 #undef X
 };
 
-// Reads the environment. A bad value is an error that names the variable, the value and what is allowed.
+// Reads the environment; an empty variable counts as unset. A bad value is an error that names the variable, the value
+// and what is allowed; its default stands in.
 Status readParams(Params* params);
-// The process's parameters; on a bad value *status (may be null) is set and defaults stand in.
+// The process's parameters; on a bad value *status (may be null) is set and the default stands in. The first call also
+// logs unknownVariables().
 const Params& params(Status* status = nullptr);
+// One warning for each VCOLL_* variable of the environment that is not in the table, with the nearest name that is.
+std::vector<std::string> unknownVariables();
 
 struct ParamInfo {
   const char* name;

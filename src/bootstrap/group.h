@@ -29,9 +29,9 @@ class Group {
   // Equal on all ranks, unique to this group: the nonce of connections made for it.
   virtual const Nonce& nonce() const = 0;
 
-  // Every rank's blob, in rank order, on every rank. Collective. `what` names the call ("PlanCreate"): ranks that are in
-  // exchanges of different names get vcollMismatch naming both ranks and both names, on every rank. Returns the group's
-  // failure if it fails meanwhile. On time-out raises vcollTimeout naming the ranks that did not come.
+  // Every rank's blob, in rank order, on every rank. Collective. `what` names the call ("PlanCreate"): ranks that are
+  // in exchanges of different names get vcollMismatch naming both ranks and both names, on every rank. Returns the
+  // group's failure if it fails meanwhile. On time-out raises vcollTimeout naming the ranks that did not come.
   virtual Status allGather(std::string_view what, const Blob& mine, std::vector<Blob>* all, Deadline deadline) = 0;
 
   // Any thread, never blocks: puts the group in error on every rank. The first error to reach rank 0 becomes the
@@ -46,8 +46,8 @@ class Group {
   // Called once, on the progress thread, when raised() turns true. Set before the first exchange.
   virtual void onRaised(std::function<void()> callback) = 0;
 
-  // Says goodbye to the neighbours: their connections' end is then no error. Local, does not wait; data already written is
-  // still delivered (connections linger in the progress thread, bounded).
+  // Says goodbye to the neighbours: their connections' end is then no error. Local, does not wait; data already written
+  // is still delivered (connections linger in the progress thread, bounded).
   virtual void leave() = 0;
 };
 
@@ -55,12 +55,12 @@ class Group {
 Status makeUniqueId(vcollUniqueId* id);
 // Stops nothing that has begun; an id that was never used costs no file descriptor.
 
-// Joins the rendezvous of id. Clear errors, the same on every rank that can still be told: world sizes differ, a rank joins
-// twice (id reused or rank duplicated), id already used, library versions differ, rank out of range.
+// Joins the rendezvous of id. Clear errors, the same on every rank that can still be told: world sizes differ, a rank
+// joins twice (id reused or rank duplicated), id already used, library versions differ, rank out of range.
 Status joinGroup(const vcollUniqueId& id, int nranks, int rank, Deadline deadline, std::unique_ptr<Group>* group);
 
-// Collective over parent: members (ranks of parent, equal lists within one color) in new rank order; an empty list: takes
-// part in the exchanges only and gets *group = nullptr.
+// Collective over parent: members (ranks of parent, equal lists within one color) in new rank order; an empty list:
+// takes part in the exchanges only and gets *group = nullptr.
 Status splitGroup(Group& parent, const std::vector<int>& members, Deadline deadline, std::unique_ptr<Group>* group);
 
 // What a launcher's environment says: torchrun, Slurm, Open MPI, PMIx, in that order of preference after VCOLL_COMM_ID.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one listening socket of the process. A connection must open with a hello frame that carries the magic, a nonce
-// somebody here expects and a purpose; everything else (strangers, port scanners, silent connections) is dropped within a
-// few seconds and never disturbs a communicator.
+// somebody here expects and a purpose; everything else (strangers, port scanners, silent connections) is dropped within
+// a few seconds and never disturbs a communicator.
 #pragma once
 
 #include <array>
@@ -44,8 +44,9 @@ class Listener {
   void forget(const Nonce& nonce, Purpose purpose);
 };
 
-// Connects (retrying with jitter while refused, until the deadline) and says hello. The fd is non-blocking, TCP_NODELAY,
-// CLOEXEC. Errors name the endpoint, `what` and the errno. Polls *cancelled (may be null) at least every 50 ms.
+// Connects (retrying with jitter while refused, until the deadline) and says hello. The fd is non-blocking,
+// TCP_NODELAY, CLOEXEC. Errors name the endpoint, `what` and the errno. Polls *cancelled (may be null) at least every
+// 50 ms.
 Status connectTo(const Endpoint& endpoint, const Nonce& nonce, Purpose purpose, const void* payload, size_t bytes,
                  const std::string& what, Deadline deadline, const std::function<bool()>& cancelled, int* fd);
 

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/host/waiter.h"
+
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <ctime>
+
+#include "base/params.h"
+
+namespace vcoll {
+
+namespace {
+
+// Longest single sleep: a bound on how late an abort by other means could be noticed. Wake-ups do not depend on it.
+constexpr int64_t kMaxSleepMs = 1000;
+
+void cpuRelax() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield" ::: "memory");
+#endif
+}
+
+uint32_t usableCores() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return static_cast<uint32_t>(CPU_COUNT(&set));
+  return static_cast<uint32_t>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
+}
+
+}  // namespace
+
+void ringDoorbell(ControlHeader& header) {
+  if (header.sleeping.load(std::memory_order_seq_cst) == 0) return;
+  header.doorbell.fetch_add(1, std::memory_order_seq_cst);
+  syscall(SYS_futex, &header.doorbell, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+WaitPolicy makeWaitPolicy(uint32_t ranksOnMachine) {
+  const bool roomy = ranksOnMachine <= usableCores();
+  WaitPolicy policy;
+  policy.spins = params().spin >= 0 ? static_cast<uint32_t>(params().spin) : (roomy ? 4000 : 20);
+  policy.yields = params().yield >= 0 ? static_cast<uint32_t>(params().yield) : (roomy ? 200 : 100);
+  return policy;
+}
+
+void Waiter::pause() {
+  if (!armed_) {
+    ++idle_;
+    if (idle_ <= policy_.spins) {
+      cpuRelax();
+      return;
+    }
+    if (idle_ <= policy_.spins + policy_.yields) {
+      sched_yield();
+      return;
+    }
+    // The last look before sleeping comes after this point.
+    seen_ = own_.doorbell.load(std::memory_order_seq_cst);
+    own_.sleeping.store(1, std::memory_order_seq_cst);
+    armed_ = true;
+    return;
+  }
+  const int64_t leftMs = deadline_.leftMs();
+  if (leftMs == 0) {
+    timedOut_ = true;
+    return;
+  }
+  const int64_t ms = std::min(leftMs, kMaxSleepMs);
+  const timespec timeout = {static_cast<time_t>(ms / 1000), static_cast<long>(ms % 1000 * 1000000)};
+  syscall(SYS_futex, &own_.doorbell, FUTEX_WAIT, seen_, &timeout, nullptr, 0);
+  // Stay armed: after a wake-up for something else the next look is again the last before sleeping.
+  seen_ = own_.doorbell.load(std::memory_order_seq_cst);
+}
+
+void Waiter::disarm() {
+  own_.sleeping.store(0, std::memory_order_seq_cst);
+  armed_ = false;
+}
+
+}  // namespace vcoll

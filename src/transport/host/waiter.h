@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a thread of the host fabric waits: it polls a while, yields a while, then sleeps on its rank's doorbell. Eight ranks on
+// two cores must not burn two cores, and a busy neighbour must not cost whole time slices.
+#pragma once
+
+#include <cstdint>
+
+#include "base/deadline.h"
+#include "transport/host/control.h"
+
+namespace vcoll {
+
+struct WaitPolicy {
+  uint32_t spins = 0;
+  uint32_t yields = 0;
+};
+// By VCOLL_SPIN and VCOLL_YIELD, else by how many ranks of this communicator share the machine's usable cores.
+WaitPolicy makeWaitPolicy(uint32_t ranksOnMachine);
+
+class Waiter {
+ public:
+  Waiter(ControlHeader& own, const WaitPolicy& policy, Deadline deadline)
+      : own_(own), policy_(policy), deadline_(deadline) {}
+  ~Waiter() { moved(); }
+  Waiter(const Waiter&) = delete;
+  Waiter& operator=(const Waiter&) = delete;
+
+  // Something moved: start over with polling.
+  void moved() {
+    idle_ = 0;
+    if (armed_) disarm();
+  }
+  // Nothing moved: waits a little. The caller must look again at all it waits for after every call.
+  void pause();
+  // True now and then while nothing moves, and always before a sleep: time for slow checks.
+  bool slow() const { return armed_ || (idle_ & 63) == 63; }
+  bool timedOut() const { return timedOut_; }
+
+ private:
+  void disarm();
+
+  ControlHeader& own_;
+  WaitPolicy policy_;
+  Deadline deadline_;
+  uint32_t idle_ = 0;
+  uint32_t seen_ = 0;
+  bool armed_ = false;
+  bool timedOut_ = false;
+};
+
+}  // namespace vcoll
