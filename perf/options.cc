@@ -236,6 +236,7 @@ ParseResult parseOptions(int argc, const char* const* argv, const char* program,
       fmt::format("{}: speed and correctness of a variable-length collective, in the way of nccl-tests", program),
       program);
   app.footer(kFooter);
+  *options = Options();
   Texts texts;
   addOptions(&app, options, &texts);
   try {

@@ -9,7 +9,7 @@
 // One loop per instruction set, chosen at load time. Not under sanitizers: their start-up runs before the choosers may.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
     !defined(__SANITIZE_THREAD__)
-#define VCOLL_PERF_CLONES __attribute__((target_clones("avx512bw", "avx2", "default"), optimize("O3")))
+#define VCOLL_PERF_CLONES __attribute__((target_clones("arch=skylake-avx512", "avx2", "default"), optimize("O3")))
 #else
 #define VCOLL_PERF_CLONES
 #endif

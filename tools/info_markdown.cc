@@ -23,10 +23,22 @@ is not in this table gives one warning. All ranks should have the same values un
 |---|---|---|---|
 )";
 
+// Described here because src/bootstrap/launch_env.cc reads them, though they are not ours to declare.
 constexpr const char* kLaunchers = R"(
 ## Variables of launchers
 
-LAUNCHERS
+`vcollCommInitFromEnv` takes rank, size and the place to meet from the launcher. The first row whose rank and size are set
+counts; without any it makes a communicator of one rank. `VCOLL_COMM_ID`, equal on all ranks, replaces the place to meet of
+every row: rank 0 listens there for the time of the rendezvous.
+
+| launcher | rank | size | where rank 0 listens |
+|---|---|---|---|
+| torchrun, or a shell loop | `RANK` | `WORLD_SIZE` | `MASTER_ADDR`, `MASTER_PORT`; the port after it if `TORCHELASTIC_USE_AGENT_STORE` is `True`, because torchrun itself listens at the first |
+| Open MPI | `OMPI_COMM_WORLD_RANK` | `OMPI_COMM_WORLD_SIZE` | 127.0.0.1 if `OMPI_COMM_WORLD_LOCAL_SIZE` is the size, at a port of 20000..29999 made from `PMIX_NAMESPACE`, `OMPI_MCA_ess_base_jobid` or `OMPI_MCA_orte_hnp_uri`; on several hosts `VCOLL_COMM_ID` is needed |
+| Slurm (srun) | `SLURM_PROCID` | `SLURM_STEP_NUM_TASKS` or `SLURM_NTASKS` | the first host of `SLURM_STEP_NODELIST`, `SLURM_NODELIST` or `SLURM_JOB_NODELIST`, at a port of 20000..29999 made from `SLURM_JOB_ID` and `SLURM_STEP_ID` |
+| PMIx | `PMIX_RANK` | `PMIX_SIZE` | `VCOLL_COMM_ID` is needed |
+
+`vcollCommInitRank` with one rank is an error where these variables say that several were started: each would work alone.
 )";
 
 // A | would end the cell.

@@ -324,14 +324,8 @@ Status joinGroupFromEnv(const LaunchInfo& info, Deadline deadline, std::unique_p
   if (info.rank != 0) return joinAt(endpoints, info.address, nonce, info.nranks, info.rank, deadline, true, group);
 
   // A name may stand for an address that only other hosts use for this one (or for 127.0.1.1): listen at all.
-  Endpoint at = endpoints[0];
-  if (!literal) at = Endpoint{{}, port, 6, 0};
   Endpoint bound;
-  Status status = serveRendezvousAt(at, nonce, &bound);
-  if (!status.ok() && !literal && status.text().find("Address family not supported") != std::string::npos) {
-    at.family = 4;
-    status = serveRendezvousAt(at, nonce, &bound);
-  }
+  Status status = serveRendezvousAt(literal ? endpoints[0] : anyAddress(port), nonce, &bound);
   if (!status.ok()) {
     return Status(status.code(),
                   fmt::format("rank 0 cannot serve the rendezvous at {}: {}; VCOLL_COMM_ID=host:port sets "

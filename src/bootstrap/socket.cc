@@ -116,6 +116,15 @@ Status resolveHost(const std::string& host, uint16_t port, std::vector<Endpoint>
   return {};
 }
 
+Endpoint anyAddress(uint16_t port) {
+  Endpoint endpoint;
+  endpoint.port = port;
+  const int probe = ::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  endpoint.family = probe >= 0 ? 6 : 4;  // a kernel may have no IPv6
+  if (probe >= 0) ::close(probe);
+  return endpoint;
+}
+
 Status listenAt(const Endpoint& endpoint, int* fd, Endpoint* bound) {
   const int family = endpoint.family == 6 ? AF_INET6 : AF_INET;
   const int sock = ::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);

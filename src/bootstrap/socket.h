@@ -25,6 +25,8 @@ Status parseHostPort(std::string_view text, std::string_view source, std::string
 // All addresses of host, those of VCOLL_SOCKET_FAMILY only if it is set. *literal: host is an address, not a name.
 Status resolveHost(const std::string& host, uint16_t port, std::vector<Endpoint>* endpoints, bool* literal);
 
+// All addresses of this host, IPv4 and IPv6.
+Endpoint anyAddress(uint16_t port);
 // A non-blocking listening socket. The address "::" takes IPv4 connections too. *bound gets the port the system chose.
 Status listenAt(const Endpoint& endpoint, int* fd, Endpoint* bound);
 

@@ -76,6 +76,12 @@ Status Plan::check(const Topology& topology) {
   if (spec_.chunkBytes < 1024 || spec_.chunkBytes % kSliceAlign != 0 || spec_.chunkBytes > (1u << 30)) {
     return makeError(vcollInvalidArgument, "chunkBytes = {} is not a multiple of 16 in 1024..2^30", spec_.chunkBytes);
   }
+  if (typeInfo(spec_.type) == nullptr) {
+    return makeError(vcollInvalidArgument, "type = {} is not a vcollDataType_t", static_cast<int>(spec_.type));
+  }
+  if (spec_.path < vcollPathAuto || spec_.path >= vcollNumPaths) {
+    return makeError(vcollInvalidArgument, "path = {} is not a vcollPath_t", static_cast<int>(spec_.path));
+  }
   const TypeInfo& type = *typeInfo(spec_.type);
   const std::vector<vcollSegment_t>& segments = spec_.segments;
   Digest digest;
@@ -114,6 +120,7 @@ Status Plan::check(const Topology& topology) {
   digest.add(spec_.lanes);
   digest.add(spec_.chunkBytes);
   digest.add(spec_.path);
+  digest.add(spec_.partialsFp32 ? 1 : 0);
   digest.add(static_cast<uint64_t>(spec_.rails));
   digest_ = digest.value();
   even_ = std::all_of(bytesOfRank.begin(), bytesOfRank.end(), [&](uint64_t b) { return b == bytesOfRank[0]; });

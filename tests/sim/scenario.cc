@@ -184,10 +184,17 @@ Scenario makeScenario(uint64_t seed) {
     const uint64_t size = typeInfo(plan.type)->size;
     call.srcOffset = rng.below(20) * size;
     call.dstOffset = call.src == call.dst ? call.srcOffset : rng.below(20) * size;
-    s.windowBytes = std::max(s.windowBytes, extentOf(plan) + std::max(call.srcOffset, call.dstOffset) + kTail);
     s.calls.push_back(call);
   }
+  s.fitWindows();
   return s;
+}
+
+void Scenario::fitWindows() {
+  windowBytes = 0;
+  for (const Call& call : calls) {
+    windowBytes = std::max(windowBytes, extentOf(plans[call.plan]) + std::max(call.srcOffset, call.dstOffset) + kTail);
+  }
 }
 
 std::string Scenario::describe() const {

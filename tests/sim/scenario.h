@@ -22,6 +22,8 @@ struct Scenario {
   std::vector<Call> calls;
   uint64_t windowBytes = 0;
 
+  // Windows that hold every call, and some guard bytes.
+  void fitWindows();
   std::string describe() const;
 };
 

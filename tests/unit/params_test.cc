@@ -157,7 +157,7 @@ TEST_CASE("a bad value is refused by name, and only its own default stands in", 
         Bad{"VCOLL_CHUNK_BYTES", "64KB", "1K..16M, multiple of 16"}, Bad{"VCOLL_TIMEOUT_MS", "0", "1..86400000"},
         Bad{"VCOLL_TIMEOUT_MS", "ten", "1..86400000"}, Bad{"VCOLL_SPIN", "-2", "-1..1000000"},
         Bad{"VCOLL_SPIN", "--1", "-1..1000000"}, Bad{"VCOLL_CHECK", "2", "0|1"}, Bad{"VCOLL_CHECK", "0|1", "0|1"},
-        Bad{"VCOLL_WIRE", "rdma", "auto|tcp|verbs"}, Bad{"VCOLL_WIRE", "auto|tcp", "auto|tcp|verbs"},
+        Bad{"VCOLL_PATH", "ring", "auto|star|chain"}, Bad{"VCOLL_PATH", "auto|star", "auto|star|chain"},
         Bad{"VCOLL_DEBUG", "VERBOSE", "NONE|WARN|INFO|TRACE"}}) {
     INFO(bad.name << "=" << bad.value);
     CleanEnvironment environment;
@@ -174,7 +174,7 @@ TEST_CASE("a bad value is refused by name, and only its own default stands in", 
     CHECK(params.timeoutMs == 60000);
     CHECK(params.spin == -1);
     CHECK(params.check == 0);
-    CHECK(params.wire == "auto");
+    CHECK(params.path == "auto");
     CHECK(params.debug == "WARN");
     CHECK(params.slots == 7);
     CHECK(params.faultDelayMs == 9);

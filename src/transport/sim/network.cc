@@ -179,11 +179,11 @@ void Network::count(Transfer& transfer) {
   }
   const bool shared = cluster_.options_.mutant == Mutant::kSharedCounter && post.counter == kernels::Counter::kArrived;
   ++dst.counters[static_cast<uint32_t>(post.counter)][shared ? 0 : post.id];
-  // The same lane number serves the queue on both sides. Arrivals are for all ranks of the node.
   if (post.counter == kernels::Counter::kArrived) {
-    cluster_.wakeNode(post.dst, post.lane);
+    cluster_.wakeNode(post.dst, post.lane);  // all ranks of the node look at it, in the same lane
   } else {
-    cluster_.wake(post.dst, post.lane);
+    // Any lane: a credit of an earlier call may come while another lane serves the hop.
+    for (uint32_t lane = 0; lane < dst.lanes.size(); ++lane) cluster_.wake(post.dst, lane);
   }
 }
 
