@@ -37,8 +37,9 @@ double megabytes(uint64_t elements) { return static_cast<double>(elements * type
 void printTopology(const Session& session) {
   const std::vector<RankInfo> ranks = session.rankInfos();
   if (!session.member().first()) return;
-  fmt::print("Topology   {} ranks on {} nodes, {} rail{}, {} cores\n", ranks.size(), session.nodes(), session.rails(),
-             session.rails() == 1 ? "" : "s", sysconf(_SC_NPROCESSORS_ONLN));
+  fmt::print("Topology   {} ranks on {} node{}, {} rail{}, {} cores\n", ranks.size(), session.nodes(),
+             session.nodes() == 1 ? "" : "s", session.rails(), session.rails() == 1 ? "" : "s",
+             sysconf(_SC_NPROCESSORS_ONLN));
   for (int node = 0; node < session.nodes(); ++node) {
     std::string list;
     const char* host = "";

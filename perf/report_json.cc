@@ -20,13 +20,15 @@ using Json = nlohmann::ordered_json;
 // Tools of nccl-tests compare these texts.
 const char* boolText(bool value) { return value ? "true" : "false"; }
 
-// Only variables that steer a run: the whole environment may hold secrets.
+// Only variables that steer a run: the whole environment may hold secrets, and so do Open MPI's own orte variables (the
+// key of the job).
 Json filteredEnvironment() {
   Json env = Json::object();
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view text(*entry);
     const size_t equals = text.find('=');
     if (equals == std::string_view::npos) continue;
+    if (text.starts_with("OMPI_MCA_orte_")) continue;
     for (std::string_view prefix : {"VCOLL_", "NCCL_", "UCX_", "OMPI_", "SLURM_"}) {
       if (text.starts_with(prefix)) env[std::string(text.substr(0, equals))] = std::string(text.substr(equals + 1));
     }

@@ -30,8 +30,8 @@ struct Domain {
 };
 
 Domain domainOf(const Reduction& r) {
-  const bool wraps = !r.type->isFloat && r.op == vcollSum;
-  const bool sums = (r.op == vcollSum || r.op == vcollAvg) && !wraps;
+  // Integers stay in range too: some MPI libraries saturate sums of bytes instead of wrapping.
+  const bool sums = r.op == vcollSum || r.op == vcollAvg;
   const int64_t ranks = std::max(r.ranks, 1);
   int64_t span = std::min<int64_t>(sums ? r.type->exactMax / ranks : r.type->exactMax, 1000);
   uint64_t stride = 1;

@@ -91,14 +91,7 @@ typedef enum {
   vcollNumTypes = 12
 } vcollDataType_t;
 
-typedef enum {
-  vcollSum = 0,
-  vcollProd = 1,
-  vcollMax = 2,
-  vcollMin = 3,
-  vcollAvg = 4,
-  vcollNumOps = 5
-} vcollRedOp_t;
+typedef enum { vcollSum = 0, vcollProd = 1, vcollMax = 2, vcollMin = 3, vcollAvg = 4, vcollNumOps = 5 } vcollRedOp_t;
 
 typedef struct vcollComm* vcollComm_t;
 typedef struct vcollPlan* vcollPlan_t;
@@ -120,10 +113,10 @@ typedef struct {
   size_t size;
   uint32_t magic;
   uint32_t version;
-  int32_t timeoutMs;     /* bound of every wait; default VCOLL_TIMEOUT_MS */
-  int32_t check;         /* 1: compare every call over all ranks; default VCOLL_CHECK */
-  const char* name;      /* shown in messages; copied; default NULL */
-  const char* hostId;    /* as VCOLL_HOSTID, for this rank only; copied; default NULL */
+  int32_t timeoutMs;  /* bound of every wait; default VCOLL_TIMEOUT_MS */
+  int32_t check;      /* 1: compare every call over all ranks; default VCOLL_CHECK */
+  const char* name;   /* shown in messages; copied; default NULL */
+  const char* hostId; /* as VCOLL_HOSTID, for this rank only; copied; default NULL */
 } vcollConfig_t;
 
 #define VCOLL_CONFIG_INITIALIZER \
@@ -131,10 +124,10 @@ typedef struct {
 
 /* One piece of a window that belongs to one rank. */
 typedef struct {
-  int32_t owner;   /* rank */
+  int32_t owner;    /* rank */
   int32_t reserved; /* must be 0 */
-  uint64_t offset; /* bytes, from the offset given to the call */
-  uint64_t bytes;  /* may be 0 */
+  uint64_t offset;  /* bytes, from the offset given to the call */
+  uint64_t bytes;   /* may be 0 */
 } vcollSegment_t;
 
 typedef enum {
@@ -161,15 +154,15 @@ typedef struct {
   size_t size;
   uint32_t magic;
   uint32_t version;
-  int32_t path;       /* vcollPathStar or vcollPathChain */
+  int32_t path; /* vcollPathStar or vcollPathChain */
   int32_t nodes;
   int32_t rails;
   int32_t lanes;
-  int32_t even;       /* 1: every rank owns the same number of bytes */
+  int32_t even; /* 1: every rank owns the same number of bytes */
   int32_t reserved;
   uint64_t segments;
   uint64_t slices;
-  uint64_t chunks;    /* over all queues */
+  uint64_t chunks; /* over all queues */
   uint64_t bytes;
   uint64_t digest;    /* equal on every rank */
   double predictedUs; /* by the cost model */
@@ -247,8 +240,8 @@ VCOLL_API vcollResult_t vcollHostStreamDestroy(vcollStream_t stream);
 
 /* ---- collectives on any memory ---- */
 
-/* [collective] Rank r's recvcounts[r] elements arrive at recvbuf + displs[r] elements on every rank. recvcounts is equal on all
- * ranks; displs is local and may leave gaps or permute, never overlap; NULL: packed in rank order.
+/* [collective] Rank r's recvcounts[r] elements arrive at recvbuf + displs[r] elements on every rank. recvcounts is
+ * equal on all ranks; displs is local and may leave gaps or permute, never overlap; NULL: packed in rank order.
  * sendcount == recvcounts[rank]. Pointers may be NULL where their counts are 0. */
 VCOLL_API vcollResult_t vcollAllGatherV(const void* sendbuf, size_t sendcount, void* recvbuf, const size_t* recvcounts,
                                         const size_t* displs, vcollDataType_t type, vcollComm_t comm,
@@ -261,8 +254,8 @@ VCOLL_API vcollResult_t vcollReduceScatterV(const void* sendbuf, void* recvbuf, 
 
 /* ---- plans: frozen segment tables on windows, zero copy ---- */
 
-/* [collective] segments is equal on all ranks, in any order, several per owner allowed, never overlapping. type gives the element size
- * that reductions use. config may be NULL. Plans end with their communicator at the latest. */
+/* [collective] segments is equal on all ranks, in any order, several per owner allowed, never overlapping. type gives
+ * the element size that reductions use. config may be NULL. Plans end with their communicator at the latest. */
 VCOLL_API vcollResult_t vcollPlanCreate(vcollComm_t comm, const vcollSegment_t* segments, size_t nsegments,
                                         vcollDataType_t type, const vcollPlanConfig_t* config, vcollPlan_t* plan);
 /* Local. No call on the plan may be running. NULL is fine. */

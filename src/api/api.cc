@@ -84,7 +84,8 @@ vcollResult_t vcollCommInitRankConfig(vcollComm_t* comm, int nranks, vcollUnique
     VCOLL_TRY(checkPointer(comm, "comm"));
     *comm = nullptr;
     if (nranks < 1) return makeError(vcollInvalidArgument, "nranks = {} is less than 1", nranks);
-    if (rank < 0 || rank >= nranks) return makeError(vcollInvalidArgument, "rank = {} is not in 0..{}", rank, nranks - 1);
+    if (rank < 0 || rank >= nranks)
+      return makeError(vcollInvalidArgument, "rank = {} is not in 0..{}", rank, nranks - 1);
     Comm::Config settings;
     VCOLL_TRY(readConfig(config, &settings));
     VCOLL_TRY(checkLoneWorld(nranks));

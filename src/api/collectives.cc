@@ -46,8 +46,8 @@ Status checkDisplacements(const size_t* counts, const size_t* displs, size_t ran
 // Plan bytes from `offset` must lie in the window.
 Status checkRange(const Plan& plan, const WindowHandle& window, size_t offset, const char* name) {
   if (offset > window.bytes || plan.extent() > window.bytes - offset) {
-    return makeError(vcollInvalidArgument, "{} = {}: the plan needs {} bytes from there, the window has {}", name, offset,
-                     plan.extent(), window.bytes);
+    return makeError(vcollInvalidArgument, "{} = {}: the plan needs {} bytes from there, the window has {}", name,
+                     offset, plan.extent(), window.bytes);
   }
   return {};
 }
@@ -102,7 +102,8 @@ vcollResult_t vcollAllGatherV(const void* sendbuf, size_t sendcount, void* recvb
     if (sendcount > 0) VCOLL_TRY(checkPointer(sendbuf, "sendbuf"));
     if (total > 0) VCOLL_TRY(checkPointer(recvbuf, "recvbuf"));
     if (displs != nullptr) {
-      VCOLL_TRY(checkDisplacements(recvcounts, displs, static_cast<size_t>(commOf(comm)->size()), typeInfo(type)->size));
+      VCOLL_TRY(
+          checkDisplacements(recvcounts, displs, static_cast<size_t>(commOf(comm)->size()), typeInfo(type)->size));
     }
     return commOf(comm)->allGatherV(sendbuf, recvbuf, recvcounts, displs, type, streamOf(stream));
   });
@@ -130,7 +131,8 @@ vcollResult_t vcollPlanCreate(vcollComm_t comm, const vcollSegment_t* segments, 
     *plan = nullptr;
     VCOLL_TRY(checkType(type));
     if (nsegments > 0) VCOLL_TRY(checkPointer(segments, "segments"));
-    if (nsegments > INT32_MAX) return makeError(vcollInvalidArgument, "nsegments = {} is more than 2^31 - 1", nsegments);
+    if (nsegments > INT32_MAX)
+      return makeError(vcollInvalidArgument, "nsegments = {} is more than 2^31 - 1", nsegments);
     PlanSpec spec;
     spec.segments.assign(segments, segments + nsegments);
     spec.type = type;

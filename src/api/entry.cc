@@ -44,7 +44,8 @@ Status checkType(vcollDataType_t type) {
 
 Status checkReduction(vcollDataType_t type, vcollRedOp_t op) {
   VCOLL_TRY(checkType(type));
-  if (opName(op) == nullptr) return makeError(vcollInvalidArgument, "op = {} is not a vcollRedOp_t", static_cast<int>(op));
+  if (opName(op) == nullptr)
+    return makeError(vcollInvalidArgument, "op = {} is not a vcollRedOp_t", static_cast<int>(op));
   if (!typeInfo(type)->reducible) {
     return makeError(vcollUnsupported, "type = {} can be moved but not reduced", typeInfo(type)->name);
   }
@@ -56,11 +57,13 @@ Status copyVersioned(const void* theirs, void* mine, size_t mineBytes, const cha
   size_t size = 0;
   std::memcpy(&size, theirs, sizeof size);
   constexpr size_t kPrefix = sizeof(size_t) + 2 * sizeof(uint32_t);
-  if (size < kPrefix) return makeError(vcollInvalidArgument, "{}->size = {} is too small: use the initializer", name, size);
+  if (size < kPrefix)
+    return makeError(vcollInvalidArgument, "{}->size = {} is too small: use the initializer", name, size);
   uint32_t magic = 0;
   std::memcpy(&magic, static_cast<const unsigned char*>(theirs) + sizeof size, sizeof magic);
   if (magic != VCOLL_MAGIC) {
-    return makeError(vcollInvalidArgument, "{}->magic = {:#x} is not {:#x}: use the initializer", name, magic, VCOLL_MAGIC);
+    return makeError(vcollInvalidArgument, "{}->magic = {:#x} is not {:#x}: use the initializer", name, magic,
+                     VCOLL_MAGIC);
   }
   const size_t known = std::min(size, mineBytes);
   std::memcpy(static_cast<unsigned char*>(mine) + kPrefix, static_cast<const unsigned char*>(theirs) + kPrefix,
@@ -71,8 +74,8 @@ Status copyVersioned(const void* theirs, void* mine, size_t mineBytes, const cha
 Status writeVersioned(const vcollPlanInfo_t* mine, vcollPlanInfo_t* theirs) {
   constexpr size_t kPrefix = sizeof(size_t) + 2 * sizeof(uint32_t);
   const size_t known = std::min(theirs->size, sizeof *mine);
-  std::memcpy(reinterpret_cast<unsigned char*>(theirs) + kPrefix, reinterpret_cast<const unsigned char*>(mine) + kPrefix,
-              known - kPrefix);
+  std::memcpy(reinterpret_cast<unsigned char*>(theirs) + kPrefix,
+              reinterpret_cast<const unsigned char*>(mine) + kPrefix, known - kPrefix);
   return {};
 }
 

@@ -34,7 +34,7 @@ vcollResult_t enterApi(const char* call, const Body& body) {
     status = makeError(vcollInternalError, "{}", error.what());
   }
   if (!status.ok()) {
-    threadError() = fmt::format("{}: {}", call, status.text());
+    threadError() = formatText("{}: {}", call, status.text());
     if (status.code() != vcollInProgress) logWarn("{}", threadError());
   }
   return status.code();

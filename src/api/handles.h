@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which handles are alive. A handle is looked up before it is dereferenced, so that a destroyed or foreign one is an error and
-// not a crash.
+// Which handles are alive. A handle is looked up before it is dereferenced, so that a destroyed or foreign one is an
+// error and not a crash.
 #pragma once
 
 #include <mutex>

@@ -24,7 +24,7 @@ struct Log {
 void writeLine(const Log& log, LogLevel level, std::string_view text) {
   static constexpr std::array<const char*, 4> kNames = {"NONE", "WARN", "INFO", "TRACE"};
   const std::string line =
-      fmt::format("vcoll {}:{} {} {}\n", log.host, getpid(), kNames[static_cast<size_t>(level)], text);
+      formatText("vcoll {}:{} {} {}\n", log.host, getpid(), kNames[static_cast<size_t>(level)], text);
   // One write per line keeps the lines of threads and processes apart. What a full disk or a closed stderr loses is
   // lost: there is nowhere left to say it.
   size_t done = 0;
@@ -75,7 +75,7 @@ const Log* openLog() {
     if (fd >= 0) {
       log->fd = fd;
     } else {
-      const Status status = systemError(fmt::format("VCOLL_DEBUG_FILE: cannot open {}, using stderr", path));
+      const Status status = systemError(formatText("VCOLL_DEBUG_FILE: cannot open {}, using stderr", path));
       writeLine(*log, LogLevel::kWarn, status.text());
     }
   }

@@ -2,10 +2,10 @@
 // Log lines on stderr (or VCOLL_DEBUG_FILE): "vcoll host:pid WARN text". Level by VCOLL_DEBUG.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <string_view>
 #include <utility>
+
+#include "base/text.h"
 
 namespace vcoll {
 
@@ -16,15 +16,15 @@ void logLine(LogLevel level, std::string_view text);
 
 template <typename... Args>
 void logWarn(fmt::format_string<Args...> format, Args&&... args) {
-  if (logEnabled(LogLevel::kWarn)) logLine(LogLevel::kWarn, fmt::format(format, std::forward<Args>(args)...));
+  if (logEnabled(LogLevel::kWarn)) logLine(LogLevel::kWarn, formatText(format, std::forward<Args>(args)...));
 }
 template <typename... Args>
 void logInfo(fmt::format_string<Args...> format, Args&&... args) {
-  if (logEnabled(LogLevel::kInfo)) logLine(LogLevel::kInfo, fmt::format(format, std::forward<Args>(args)...));
+  if (logEnabled(LogLevel::kInfo)) logLine(LogLevel::kInfo, formatText(format, std::forward<Args>(args)...));
 }
 template <typename... Args>
 void logTrace(fmt::format_string<Args...> format, Args&&... args) {
-  if (logEnabled(LogLevel::kTrace)) logLine(LogLevel::kTrace, fmt::format(format, std::forward<Args>(args)...));
+  if (logEnabled(LogLevel::kTrace)) logLine(LogLevel::kTrace, formatText(format, std::forward<Args>(args)...));
 }
 
 }  // namespace vcoll

@@ -172,7 +172,7 @@ const ParamInfo* paramTable(size_t* count) {
   static const std::vector<ParamInfo>* const table = [] {
     auto* made = new std::vector<ParamInfo>;
     const Params defaults;
-    const auto text = [](const auto& value) { return fmt::format("{}", value); };
+    const auto text = [](const auto& value) { return formatText("{}", value); };
 #define X(field, name, kind, dflt, allowed, doc) made->push_back({name, text(defaults.field), allowed, doc});
     VCOLL_PARAMS(X)
 #undef X
@@ -219,8 +219,8 @@ std::vector<std::string> unknownVariables() {
     }
     if (distance == 0) continue;
     warnings.push_back(nearest == nullptr
-                           ? fmt::format("environment variable {} is not known and has no effect", name)
-                           : fmt::format("environment variable {} is not known and has no effect; did you mean {}?",
+                           ? formatText("environment variable {} is not known and has no effect", name)
+                           : formatText("environment variable {} is not known and has no effect; did you mean {}?",
                                          name, nearest->name));
   }
   return warnings;

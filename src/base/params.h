@@ -40,7 +40,7 @@ namespace vcoll {
     "Slots of a ReduceScatterV ring between two nodes.")                                                                  \
   X(partials, "VCOLL_PARTIALS", text, "same", "same|fp32",                                                                \
     "Type of the partial sums of 16-bit floats between nodes.")                                                           \
-  X(hop, "VCOLL_HOP", text, "pull", "pull|push",                                                                          \
+  X(hop, "VCOLL_HOP", text, "push", "pull|push",                                                                          \
     "AllGatherV inside a node on the host fabric: ranks pull what agents announce, or agents push to all windows.")       \
   X(spin, "VCOLL_SPIN", int, -1, "-1..1000000",                                                                           \
     "Polls before a waiting thread starts to yield. -1: by the number of local ranks and cores.")                         \

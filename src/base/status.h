@@ -2,11 +2,10 @@
 // Status: a result code with its text. Every internal call that can fail returns one.
 #pragma once
 
-#include <fmt/format.h>
-
 #include <string>
 #include <utility>
 
+#include "base/text.h"
 #include "vcoll/vcoll.h"
 
 namespace vcoll {
@@ -27,7 +26,7 @@ class [[nodiscard]] Status {
 
 template <typename... Args>
 Status makeError(vcollResult_t code, fmt::format_string<Args...> format, Args&&... args) {
-  return Status(code, fmt::format(format, std::forward<Args>(args)...));
+  return Status(code, formatText(format, std::forward<Args>(args)...));
 }
 
 // A failed system call: "what: strerror (errno N)". Reads errno first.
@@ -36,12 +35,12 @@ Status systemError(const std::string& what, int errnoValue);
 
 const char* resultName(vcollResult_t code);
 
-#define VCOLL_TRY(expr)                        \
-  do {                                         \
-    ::vcoll::Status vcollTryStatus_ = (expr);  \
-    if (!vcollTryStatus_.ok()) {               \
-      return vcollTryStatus_;                  \
-    }                                          \
+#define VCOLL_TRY(expr)                       \
+  do {                                        \
+    ::vcoll::Status vcollTryStatus_ = (expr); \
+    if (!vcollTryStatus_.ok()) {              \
+      return vcollTryStatus_;                 \
+    }                                         \
   } while (0)
 
 }  // namespace vcoll

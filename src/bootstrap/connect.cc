@@ -145,7 +145,7 @@ Status connectAny(const std::vector<Endpoint>& endpoints, const Nonce& nonce, Pu
     const bool refusedTooLong = error == ECONNREFUSED && refusedEnd.passed();
     // Of several addresses of one host some may be of no use here; what counts is the deadline.
     if (refusedTooLong || (!worthRetrying(error) && endpoints.size() == 1)) {
-      return systemError(fmt::format("{}: connecting to {}", wish.what, endpoint.text()), error);
+      return systemError(formatText("{}: connecting to {}", wish.what, endpoint.text()), error);
     }
     if (attempt + 1 < endpoints.size()) continue;
     pauseFor(pauseMs + static_cast<int64_t>(random() % static_cast<unsigned>(pauseMs)), wish.deadline, wish.cancelled);

@@ -234,7 +234,7 @@ Status Engine::add(int fd, uint32_t epollEvents, EventHandler* handler) {
   event.events = epollEvents;
   event.data.u64 = eventTag(fd, token);
   if (::epoll_ctl(loop.epollFd, EPOLL_CTL_ADD, fd, &event) != 0) {
-    return systemError(fmt::format("epoll_ctl to watch fd {}", fd));
+    return systemError(formatText("epoll_ctl to watch fd {}", fd));
   }
   loop.registrations[fd] = {token, handler};
   return {};
@@ -249,7 +249,7 @@ Status Engine::modify(int fd, uint32_t epollEvents, EventHandler* handler) {
   event.events = epollEvents;
   event.data.u64 = eventTag(fd, found->second.token);
   if (::epoll_ctl(loop.epollFd, EPOLL_CTL_MOD, fd, &event) != 0) {
-    return systemError(fmt::format("epoll_ctl to change the events of fd {}", fd));
+    return systemError(formatText("epoll_ctl to change the events of fd {}", fd));
   }
   found->second.handler = handler;
   return {};

@@ -10,8 +10,8 @@ namespace vcoll {
 std::string rankList(const std::vector<int>& ranks) {
   constexpr size_t kShown = 16;
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0; i < ranks.size() && i < kShown; ++i) text += fmt::format("{}{}", i == 0 ? "" : ", ", ranks[i]);
-  if (ranks.size() > kShown) text += fmt::format(" and {} more", ranks.size() - kShown);
+  for (size_t i = 0; i < ranks.size() && i < kShown; ++i) text += formatText("{}{}", i == 0 ? "" : ", ", ranks[i]);
+  if (ranks.size() > kShown) text += formatText(" and {} more", ranks.size() - kShown);
   return text;
 }
 
@@ -28,8 +28,8 @@ Status Gather::add(int rank, uint64_t sequence, std::string name, std::vector<st
     return makeError(vcollInternalError, "a contribution of rank {} of {}", rank, entries_.size());
   }
   if (sequence != sequence_ || has(rank)) {
-    return makeError(vcollInternalError, "rank {} contributes {} to exchange {} while exchange {} is under way", rank,
-                     has(rank) ? "twice" : "", sequence, sequence_);
+    return makeError(vcollInternalError, "rank {} contributes{} to exchange {} while exchange {} is under way", rank,
+                     has(rank) ? " twice" : "", sequence, sequence_);
   }
   bytes_ += blob.size();
   if (bytes_ > kMaxBytes) {

@@ -24,8 +24,8 @@ class TreeGroup final : public Group {
       : node_(std::move(node)), rank_(rank), size_(size), nonce_(nonce) {}
   ~TreeGroup() override {
     if (inForkedChild()) return;
-    node_->leave();
     node_->dropCallback();
+    node_->leave();
   }
   int rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -139,7 +139,7 @@ class Assembly {
     if (rank_ > 0) {
       const int32_t self = rank_;
       int fd = -1;
-      const std::string what = fmt::format("rank {} connecting to rank {}", rank_, TreeNode::parentOf(rank_));
+      const std::string what = formatText("rank {} connecting to rank {}", rank_, TreeNode::parentOf(rank_));
       VCOLL_TRY(connectTo(
           place.parent, place.parentNonce, Purpose::kTree, &self, sizeof self, what, deadline,
           [this] { return node_->raised(); }, &fd));
@@ -158,6 +158,8 @@ class Assembly {
 
 Status checkWorld(int nranks, int rank) {
   if (nranks < 1) return makeError(vcollInvalidArgument, "nranks is {}: it must be at least 1", nranks);
+  if (nranks > kMaxRanks)
+    return makeError(vcollInvalidArgument, "nranks is {}: it may be at most {}", nranks, kMaxRanks);
   if (rank < 0 || rank >= nranks) {
     return makeError(vcollInvalidArgument, "rank is {}: it must be from 0 to {}", rank, nranks - 1);
   }
@@ -328,7 +330,7 @@ Status joinGroupFromEnv(const LaunchInfo& info, Deadline deadline, std::unique_p
   Status status = serveRendezvousAt(literal ? endpoints[0] : anyAddress(port), nonce, &bound);
   if (!status.ok()) {
     return Status(status.code(),
-                  fmt::format("rank 0 cannot serve the rendezvous at {}: {}; VCOLL_COMM_ID=host:port sets "
+                  formatText("rank 0 cannot serve the rendezvous at {}: {}; VCOLL_COMM_ID=host:port sets "
                               "another address",
                               info.address, status.text()));
   }

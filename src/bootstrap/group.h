@@ -63,8 +63,8 @@ Status joinGroup(const vcollUniqueId& id, int nranks, int rank, Deadline deadlin
 // takes part in the exchanges only and gets *group = nullptr.
 Status splitGroup(Group& parent, const std::vector<int>& members, Deadline deadline, std::unique_ptr<Group>* group);
 
-// What a launcher's environment says: torchrun, Open MPI, Slurm, PMIx, the first of them that is there (mpirun in a Slurm
-// job inherits the batch step's SLURM_PROCID=0 on every rank). VCOLL_COMM_ID overrides the address only.
+// What a launcher's environment says: torchrun, Open MPI, Slurm, PMIx, the first of them that is there (mpirun in a
+// Slurm job inherits the batch step's SLURM_PROCID=0 on every rank). VCOLL_COMM_ID overrides the address only.
 struct LaunchInfo {
   int rank = 0;
   int nranks = 1;

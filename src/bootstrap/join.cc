@@ -48,7 +48,7 @@ int receiveFrame(int fd, FrameHeader* header, std::vector<std::byte>* payload, D
 
 Status joinRendezvous(const std::vector<Endpoint>& endpoints, const std::string& where, const Nonce& nonce,
                       const JoinRequest& request, Deadline deadline, bool retryLost, JoinAnswer* answer) {
-  const std::string what = fmt::format("rank {} joining the rendezvous at {}", request.rank, where);
+  const std::string what = formatText("rank {} joining the rendezvous at {}", request.rank, where);
   for (;;) {
     JoinRequest fresh = request;
     fresh.timeoutMs = deadline.leftMs();

@@ -55,7 +55,7 @@ uint64_t portFrom(std::string_view text) {
 
 std::string hostPort(const std::string& host, uint64_t port) {
   const bool ipv6 = host.find(':') != std::string::npos && host.front() != '[';
-  return ipv6 ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
+  return ipv6 ? formatText("[{}]:{}", host, port) : formatText("{}:{}", host, port);
 }
 
 Status needCommId(std::string_view why) {
@@ -101,7 +101,7 @@ Status openMpiAddress(LaunchInfo* info) {
   int localSize = 0;
   VCOLL_TRY(number(local, 1, &localSize));
   if (localSize != info->nranks) {
-    return needCommId(fmt::format("Open MPI started {} ranks, {} of them on this host, and names no host to meet at",
+    return needCommId(formatText("Open MPI started {} ranks, {} of them on this host, and names no host to meet at",
                                   info->nranks, localSize));
   }
   if (job.name == nullptr) return needCommId("PMIX_NAMESPACE and OMPI_MCA_ess_base_jobid are not set");

@@ -96,11 +96,11 @@ Status chooseInterface(const std::vector<IfAddress>& interfaces, const std::stri
     if (reason.empty() && (best == nullptr || order(address) < order(*best))) best = &address;
     const std::string text = address.endpoint.text();
     candidates +=
-        fmt::format("{}{} {}{}{}{}", candidates.empty() ? "" : ", ", address.name, text.substr(0, text.rfind(':')),
+        formatText("{}{} {}{}{}{}", candidates.empty() ? "" : ", ", address.name, text.substr(0, text.rfind(':')),
                     reason.empty() ? "" : " (", reason, reason.empty() ? "" : ")");
   }
   if (best == nullptr) {
-    const std::string wanted = fmt::format("{}{}{}{}", ifname.empty() ? "" : " VCOLL_SOCKET_IFNAME=", ifname,
+    const std::string wanted = formatText("{}{}{}{}", ifname.empty() ? "" : " VCOLL_SOCKET_IFNAME=", ifname,
                                            family.empty() ? "" : " VCOLL_SOCKET_FAMILY=", family);
     return makeError(wanted.empty() ? vcollSystemError : vcollInvalidArgument,
                      "no network interface to listen on{}{}; this host has: {}", wanted.empty() ? "" : " with", wanted,
@@ -111,7 +111,7 @@ Status chooseInterface(const std::vector<IfAddress>& interfaces, const std::stri
                        : best->loopback              ? "only the loopback is left: other hosts cannot reach it"
                        : isLinkLocal(best->endpoint) ? "the first that is up, link-local only"
                                                      : "the first that is up";
-  *why = fmt::format("{} ({}) out of {}", best->name, reason, candidates);
+  *why = formatText("{} ({}) out of {}", best->name, reason, candidates);
   return {};
 }
 

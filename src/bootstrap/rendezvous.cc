@@ -21,8 +21,9 @@ namespace {
 constexpr size_t kRemembered = 1024;        // ended rendezvous whose late comers are still told why
 constexpr int64_t kFailedAddressMs = 3000;  // how long a failed rendezvous keeps its well-known address
 constexpr int64_t kCloseMs = 10000;
+constexpr int64_t kMaxTimeoutMs = int64_t{30} * 86400 * 1000;
 
-std::string versionText(uint32_t code) { return fmt::format("{}.{}.{}", code / 10000, code / 100 % 100, code % 100); }
+std::string versionText(uint32_t code) { return formatText("{}.{}.{}", code / 10000, code / 100 % 100, code % 100); }
 
 // Progress thread only, but for the constructor and serve().
 class Server final : public std::enable_shared_from_this<Server> {
@@ -39,6 +40,7 @@ class Server final : public std::enable_shared_from_this<Server> {
   Status listenHere(const Endpoint& at, Endpoint* bound) {
     VCOLL_TRY(Acceptor::open(at, receiveHello, &acceptor_));
     *bound = acceptor_->endpoint();
+    wellKnown_ = true;
     return {};
   }
   void stop();
@@ -64,6 +66,7 @@ class Server final : public std::enable_shared_from_this<Server> {
   Engine* engine_;
   Listener* listener_;
   const Nonce nonce_;
+  bool wellKnown_ = false;
   std::unique_ptr<Acceptor> acceptor_;  // only at a well-known address
   int nranks_ = 0;                      // 0: nobody has joined yet
   int firstRank_ = -1;                  // the rank nranks_ is from
@@ -92,7 +95,7 @@ Status Server::check(const JoinRequest& request) const {
                      versionText(request.version), versionText(VCOLL_VERSION_CODE));
   }
   if (outcome_) return *outcome_;
-  if (request.nranks < 1 || request.rank < 0 || request.rank >= request.nranks) {
+  if (request.nranks < 1 || request.nranks > kMaxRanks || request.rank < 0 || request.rank >= request.nranks) {
     return makeError(vcollInvalidArgument, "rank {} is outside of a world of {} ranks", request.rank, request.nranks);
   }
   if (nranks_ != 0 && request.nranks != nranks_) {
@@ -136,8 +139,10 @@ void Server::accept(int fd, const std::vector<std::byte>& payload) {
     firstRank_ = request.rank;
   }
   joined_[request.rank] = id;
-  const int64_t early = std::min<int64_t>(500, request.timeoutMs / 4);
-  visitor.timer = engine_->addTimer(Deadline::afterMs(request.timeoutMs - early), [this, id] { rankTimedOut(id); });
+  visitor.request->timeoutMs = std::clamp<int64_t>(request.timeoutMs, 0, kMaxTimeoutMs);
+  const int64_t early = std::min<int64_t>(500, visitor.request->timeoutMs / 4);
+  visitor.timer =
+      engine_->addTimer(Deadline::afterMs(visitor.request->timeoutMs - early), [this, id] { rankTimedOut(id); });
   if (joined_.size() == static_cast<size_t>(nranks_)) complete();
 }
 
@@ -207,8 +212,7 @@ void Server::rankTimedOut(uint64_t id) {
 
 void Server::ended(bool failed) {
   joined_.clear();
-  const auto wellKnown = addressServers().find(nonce_);
-  if (wellKnown != addressServers().end()) {
+  if (wellKnown_) {
     if (!failed) return stop();
     stopTimer_ = engine_->addTimer(Deadline::afterMs(kFailedAddressMs), [self = shared_from_this()] {
       self->stopTimer_ = 0;
@@ -251,7 +255,11 @@ Status serveRendezvousAt(const Endpoint& at, const Nonce& nonce, Endpoint* bound
   const auto done = std::make_shared<std::promise<Status>>();
   engine->post([=] {
     const auto earlier = addressServers().find(nonce);
-    if (earlier != addressServers().end()) earlier->second->stop();
+    if (earlier != addressServers().end()) {
+      const auto server = earlier->second;
+      server->fail(makeError(vcollInvalidUsage, "another rendezvous began at the same address"));
+      server->stop();
+    }
     const auto server = std::make_shared<Server>(engine, listener, nonce);
     Status status = server->listenHere(at, bound);
     if (status.ok()) {

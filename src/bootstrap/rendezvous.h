@@ -16,6 +16,8 @@
 
 namespace vcoll {
 
+constexpr int kMaxRanks = 1 << 20;
+
 // What a rank says: the payload of its hello.
 struct JoinRequest {
   uint32_t version = VCOLL_VERSION_CODE;

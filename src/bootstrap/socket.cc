@@ -63,9 +63,9 @@ bool isLinkLocal(const Endpoint& endpoint) {
 std::string Endpoint::text() const {
   char buffer[INET6_ADDRSTRLEN] = "?";
   inet_ntop(family == 6 ? AF_INET6 : AF_INET, address.data(), buffer, sizeof buffer);
-  if (family != 6) return fmt::format("{}:{}", buffer, port);
-  if (scope != 0) return fmt::format("[{}%{}]:{}", buffer, scope, port);
-  return fmt::format("[{}]:{}", buffer, port);
+  if (family != 6) return formatText("{}:{}", buffer, port);
+  if (scope != 0) return formatText("[{}%{}]:{}", buffer, scope, port);
+  return formatText("[{}]:{}", buffer, port);
 }
 
 Status parseHostPort(std::string_view text, std::string_view source, std::string* host, uint16_t* port) {
@@ -128,7 +128,7 @@ Endpoint anyAddress(uint16_t port) {
 Status listenAt(const Endpoint& endpoint, int* fd, Endpoint* bound) {
   const int family = endpoint.family == 6 ? AF_INET6 : AF_INET;
   const int sock = ::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (sock < 0) return systemError(fmt::format("socket to listen at {}", endpoint.text()));
+  if (sock < 0) return systemError(formatText("socket to listen at {}", endpoint.text()));
   const int one = 1;
   ::setsockopt(sock, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
   if (endpoint.family == 6) {
@@ -139,13 +139,13 @@ Status listenAt(const Endpoint& endpoint, int* fd, Endpoint* bound) {
   sockaddr_storage storage;
   socklen_t length = toSockaddr(endpoint, &storage);
   if (::bind(sock, reinterpret_cast<sockaddr*>(&storage), length) != 0 || ::listen(sock, SOMAXCONN) != 0) {
-    Status status = systemError(fmt::format("listening at {}", endpoint.text()));
+    Status status = systemError(formatText("listening at {}", endpoint.text()));
     ::close(sock);
     return status;
   }
   length = sizeof storage;
   if (::getsockname(sock, reinterpret_cast<sockaddr*>(&storage), &length) != 0) {
-    Status status = systemError(fmt::format("getsockname of the listener at {}", endpoint.text()));
+    Status status = systemError(formatText("getsockname of the listener at {}", endpoint.text()));
     ::close(sock);
     return status;
   }

@@ -71,7 +71,7 @@ TreeNode::TreeNode(Engine* engine, int rank, int size)
     neighbours_[i].link = std::make_unique<FrameLink>(
         engine, [this, i](uint32_t type, const SharedBytes& payload) { onFrame(i, type, payload); },
         [this, i](int errnoValue) { onEnd(i, errnoValue); });
-    if (i != kParent) ++childrenMissing_;
+    if (i != kParent) childrenMissing_.push_back(other);
   }
 }
 
@@ -91,7 +91,7 @@ void TreeNode::acceptChild(int fd, const std::vector<std::byte>& payload) {
     }
     {
       std::lock_guard lock(mutex_);
-      --childrenMissing_;
+      std::erase(childrenMissing_, child);
     }
     changed_.notify_all();
     return;
@@ -114,15 +114,13 @@ void TreeNode::attachParent(int fd) {
 
 Status TreeNode::awaitChildren(Deadline deadline) {
   std::unique_lock lock(mutex_);
-  changed_.wait_until(lock, deadline.at(), [&] { return childrenMissing_ == 0 || raised(); });
-  if (childrenMissing_ == 0) return {};
+  changed_.wait_until(lock, deadline.at(), [&] { return childrenMissing_.empty() || raised(); });
+  if (childrenMissing_.empty()) return {};
   if (raised()) {
     lock.unlock();
     return failure();
   }
-  return makeError(vcollTimeout, "rank {}: {} of its neighbours in the tree ({}) did not connect in time", rank_,
-                   childrenMissing_,
-                   2 * rank_ + 2 < size_ ? rankList({2 * rank_ + 1, 2 * rank_ + 2}) : rankList({2 * rank_ + 1}));
+  return makeError(vcollTimeout, "rank {}: {} did not connect to it in time", rank_, rankList(childrenMissing_));
 }
 
 // ---- callers ----
@@ -276,7 +274,7 @@ void TreeNode::deliver(const SharedBytes& frame) {
 
 void TreeNode::timedOut(int rank, uint64_t sequence, const std::string& what, int64_t ms, const SharedBytes& frame) {
   if (firstError_ || hasVerdict_ || leaving_) return;
-  const std::string start = fmt::format("{}: exchange {} timed out after {} ms on rank {}", what, sequence, ms, rank);
+  const std::string start = formatText("{}: exchange {} timed out after {} ms on rank {}", what, sequence, ms, rank);
   if (rank_ == 0) {
     const Status mismatch = gather_.mismatch();
     if (!mismatch.ok()) return raiseHere(mismatch);
@@ -288,7 +286,7 @@ void TreeNode::timedOut(int rank, uint64_t sequence, const std::string& what, in
   // Rank 0 knows who is missing. If it does not answer, that is what is known.
   const int parent = neighbours_[kParent].rank;
   raiseHere(makeError(vcollTimeout, "{}; rank 0, which collects it, does not answer{}", start,
-                      parent == 0 ? "" : fmt::format(" through rank {}", parent)),
+                      parent == 0 ? "" : formatText(" through rank {}", parent)),
             kTimedOut, frame);
 }
 

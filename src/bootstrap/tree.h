@@ -119,7 +119,7 @@ class TreeNode : public std::enable_shared_from_this<TreeNode> {
   std::condition_variable changed_;
   std::optional<Status> ownError_;
   std::optional<Status> verdict_;
-  int childrenMissing_ = 0;
+  std::vector<int> childrenMissing_;  // ranks that have not connected yet
   uint64_t sequence_ = 0;
   bool waiting_ = false;
   SharedBytes result_;

@@ -113,7 +113,8 @@ Status Comm::registerWindow(void* pointer, size_t bytes, WindowHandle** window) 
     made->comm = this;
     made->pointer = pointer;
     made->bytes = bytes;
-    VCOLL_TRY(fabric_->addWindow(static_cast<unsigned char*>(pointer), bytes, memory.fd, memory.fileOffset, &made->window));
+    VCOLL_TRY(
+        fabric_->addWindow(static_cast<unsigned char*>(pointer), bytes, memory.fd, memory.fileOffset, &made->window));
     *window = made.get();
     windows_.push_back(std::move(made));
     return {};
@@ -123,12 +124,15 @@ Status Comm::registerWindow(void* pointer, size_t bytes, WindowHandle** window) 
 }
 
 Status Comm::deregisterWindow(WindowHandle* window) {
-  return submit(nullptr, [&]() -> Status {
-    fabric_->removeWindow(window->window);
-    unpinRange(window->pointer);
-    windows_.remove_if([window](const auto& entry) { return entry.get() == window; });
-    return {};
-  }, kEvenInError);
+  return submit(
+      nullptr,
+      [&]() -> Status {
+        fabric_->removeWindow(window->window);
+        unpinRange(window->pointer);
+        windows_.remove_if([window](const auto& entry) { return entry.get() == window; });
+        return {};
+      },
+      kEvenInError);
 }
 
 // Compares digests; where they differ, the tables, to name the first difference: field `i % fieldCount` of item
@@ -202,10 +206,13 @@ Status Comm::createPlan(PlanSpec spec, PlanHandle** plan) {
 }
 
 Status Comm::destroyPlan(PlanHandle* plan) {
-  return submit(nullptr, [&]() -> Status {
-    plans_.remove_if([plan](const auto& entry) { return entry.get() == plan; });
-    return {};
-  }, kEvenInError);
+  return submit(
+      nullptr,
+      [&]() -> Status {
+        plans_.remove_if([plan](const auto& entry) { return entry.get() == plan; });
+        return {};
+      },
+      kEvenInError);
 }
 
 Status Comm::runPlan(const Plan& plan, HostCall* call) {
@@ -240,17 +247,18 @@ Status Comm::planAllGatherV(const PlanHandle& plan, const WindowHandle& window, 
 Status Comm::planReduceScatterV(const PlanHandle& plan, const WindowHandle& source, uint64_t sourceOffset,
                                 const WindowHandle& destination, uint64_t destinationOffset, vcollRedOp_t op,
                                 HostStream* stream) {
-  return submit(stream, [this, &plan, from = source.window, sourceOffset, to = destination.window, destinationOffset,
-                         op]() -> Status {
-    addresses(*from, sourceOffset, &sources_);
-    addresses(*to, destinationOffset, &destinations_);
-    HostCall call;
-    call.kind = CallKind::kReduceScatterV;
-    call.op = op;
-    call.sources = sources_.data();
-    call.destinations = destinations_.data();
-    return runPlan(*plan.plan, &call);
-  });
+  return submit(
+      stream,
+      [this, &plan, from = source.window, sourceOffset, to = destination.window, destinationOffset, op]() -> Status {
+        addresses(*from, sourceOffset, &sources_);
+        addresses(*to, destinationOffset, &destinations_);
+        HostCall call;
+        call.kind = CallKind::kReduceScatterV;
+        call.op = op;
+        call.sources = sources_.data();
+        call.destinations = destinations_.data();
+        return runPlan(*plan.plan, &call);
+      });
 }
 
 Status Comm::allGatherV(const void* send, void* recv, const size_t* counts, const size_t* displacements,
@@ -261,8 +269,8 @@ Status Comm::allGatherV(const void* send, void* recv, const size_t* counts, cons
     for (size_t r = 0; r < ranks; ++r) places.push_back(displacements[r] * typeInfo(type)->size);
   }
   return submit(stream, [this, send, recv, counts = std::vector<size_t>(counts, counts + ranks), places, type] {
-    return runPrivateAllGatherV(static_cast<const unsigned char*>(send), static_cast<unsigned char*>(recv), counts, places,
-                                type);
+    return runPrivateAllGatherV(static_cast<const unsigned char*>(send), static_cast<unsigned char*>(recv), counts,
+                                places, type);
   });
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives on private buffers: rounds of small plans over the staging memory (comm/private_shape.h). A rank copies in what
-// others read, runs the round, and its port copies straight into the private destination. Nobody waits for the end of a round:
-// before a half of the staging memory is used again, all local ranks must have left the round that used it last.
+// Collectives on private buffers: rounds of small plans over the staging memory (comm/private_shape.h). A rank copies
+// in what others read, runs the round, and its port copies straight into the private destination. Nobody waits for the
+// end of a round: before a half of the staging memory is used again, all local ranks must have left the round that used
+// it last.
 #include <algorithm>
 
 #include "base/types.h"
@@ -28,7 +29,7 @@ Status Comm::shapeFor(CallKind kind, vcollDataType_t type, const std::vector<siz
   }
   std::unique_ptr<PrivateShape> made;
   VCOLL_TRY(PrivateShape::build(kind, type, counts, topology(), fabric_->flow(), static_cast<uint32_t>(rank()),
-                                fabric_->staging().bytes / 2, &made));
+                                fabric_->staging().bytes / 2, fabric_->roomy(), &made));
   RecordFields fields;
   fields.kind = kind;
   fields.type = static_cast<uint64_t>(type);

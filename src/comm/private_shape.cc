@@ -11,16 +11,22 @@ namespace vcoll {
 
 namespace {
 constexpr uint64_t kPieceAlign = 64;  // staged pieces start on cache lines of their own
-}
+// Short rounds: a round's hand-over costs about a microsecond between cores, and what was just staged is still in their
+// caches.
+constexpr uint64_t kShortRounds = 8;
+constexpr uint64_t kMinRoundBytes = 128u << 10;
+constexpr uint64_t kMaxRoundBytes = 512u << 10;
+}  // namespace
 
 Status totalBytesOf(const size_t* counts, uint32_t ranks, vcollDataType_t type, uint64_t* total) {
   const uint64_t elementBytes = typeInfo(type)->size;
   uint64_t sum = 0;
   for (uint32_t rank = 0; rank < ranks; ++rank) {
     uint64_t bytes = 0;
-    if (__builtin_mul_overflow(uint64_t{counts[rank]}, elementBytes, &bytes) || __builtin_add_overflow(sum, bytes, &sum) ||
-        sum > INT64_MAX) {
-      return makeError(vcollInvalidArgument, "recvcounts[{}] = {}: the sum of the counts overflows", rank, counts[rank]);
+    if (__builtin_mul_overflow(uint64_t{counts[rank]}, elementBytes, &bytes) ||
+        __builtin_add_overflow(sum, bytes, &sum) || sum > INT64_MAX) {
+      return makeError(vcollInvalidArgument, "recvcounts[{}] = {}: the sum of the counts overflows", rank,
+                       counts[rank]);
     }
   }
   *total = sum;
@@ -29,7 +35,7 @@ Status totalBytesOf(const size_t* counts, uint32_t ranks, vcollDataType_t type, 
 
 Status PrivateShape::build(CallKind kind, vcollDataType_t type, const std::vector<size_t>& counts,
                            const Topology& topology, const FlowLayout& flow, uint32_t rank, uint64_t halfBytes,
-                           std::unique_ptr<PrivateShape>* shape) {
+                           bool shortRounds, std::unique_ptr<PrivateShape>* shape) {
   std::unique_ptr<PrivateShape> made(new PrivateShape);
   const auto ranks = static_cast<uint32_t>(counts.size());
   const uint64_t elementBytes = typeInfo(type)->size;
@@ -53,7 +59,8 @@ Status PrivateShape::build(CallKind kind, vcollDataType_t type, const std::vecto
   if (slack >= halfBytes / 2) {
     return makeError(vcollInvalidArgument, "VCOLL_STAGING_BYTES = {} is too small for {} ranks", 2 * halfBytes, ranks);
   }
-  const uint64_t room = halfBytes - slack;
+  uint64_t room = halfBytes - slack;
+  if (shortRounds) room = std::min(room, std::clamp(made->totalBytes_ / kShortRounds, kMinRoundBytes, kMaxRoundBytes));
   uint64_t staged = 0;
   for (uint32_t r = 0; r < ranks; ++r) {
     const uint64_t bytes = made->bytes(r);

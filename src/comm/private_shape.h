@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a call on private buffers of one shape (kind, type, counts) runs through staging memory: in rounds, each a small plan. Every
-// rank's part is cut in proportion, so that all parts end together.
+// How a call on private buffers of one shape (kind, type, counts) runs through staging memory: in rounds, each a small
+// plan. Every rank's part is cut in proportion, so that all parts end together.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,11 @@ namespace vcoll {
 
 class PrivateShape {
  public:
-
-  // Pure; halfBytes: staging memory of one round.
+  // Pure. halfBytes: staging memory of one round. shortRounds: cut smaller, so that copying in overlaps with copying
+  // out.
   static Status build(CallKind kind, vcollDataType_t type, const std::vector<size_t>& counts, const Topology& topology,
-                      const FlowLayout& flow, uint32_t rank, uint64_t halfBytes, std::unique_ptr<PrivateShape>* shape);
+                      const FlowLayout& flow, uint32_t rank, uint64_t halfBytes, bool shortRounds,
+                      std::unique_ptr<PrivateShape>* shape);
 
   CallKind kind() const { return kind_; }
   vcollDataType_t type() const { return type_; }
@@ -28,8 +29,8 @@ class PrivateShape {
   uint64_t rounds() const { return rounds_; }
   const Plan& planOfRound(uint64_t round) const;
 
-  // Rank r's bytes in one array: where they start (packed in rank order), which of them round `round` carries, and where
-  // those are staged.
+  // Rank r's bytes in one array: where they start (packed in rank order), which of them round `round` carries, and
+  // where those are staged.
   uint64_t begin(uint32_t rank) const { return begins_[rank]; }
   uint64_t bytes(uint32_t rank) const { return begins_[rank + 1] - begins_[rank]; }
   uint64_t pieceBegin(uint32_t rank, uint64_t round) const;

@@ -21,7 +21,7 @@
 //                                                           peer's kPartial[ringId] += 1
 //   bool     flushed()                          my puts so far no longer read their sources
 //
-// On a device every thread of the group calls every Port function with the same arguments and gets the same answer.
+// On a device one thread of the group runs the machine and calls the Port; the Port has the other threads copy and sum.
 #pragma once
 
 #include "kernels/plan_view.h"

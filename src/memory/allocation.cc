@@ -70,7 +70,8 @@ Status pinRange(const void* ptr, size_t bytes, AllocationRef* ref) {
   const auto found = registry().find(ptr);
   const uintptr_t start = reinterpret_cast<uintptr_t>(ptr);
   if (found == registry().byStart.end() || bytes > found->second.mapping.bytes() - (start - found->first)) {
-    return makeError(vcollInvalidArgument, "[ptr = {}, bytes = {}) is not inside one vcollMemAlloc allocation", ptr, bytes);
+    return makeError(vcollInvalidArgument, "[ptr = {}, bytes = {}) is not inside one vcollMemAlloc allocation", ptr,
+                     bytes);
   }
   ++found->second.pins;
   ref->fd = found->second.fd.get();

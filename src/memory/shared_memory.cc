@@ -20,7 +20,7 @@ Mapping::~Mapping() {
 Status Mapping::make(int fd, uint64_t fileOffset, size_t bytes, const char* what, Mapping* mapping) {
   const int flags = fd >= 0 ? MAP_SHARED | MAP_POPULATE : MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE;
   void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, fd, static_cast<off_t>(fileOffset));
-  if (base == MAP_FAILED) return systemError(fmt::format("cannot map {} bytes for {}", bytes, what));
+  if (base == MAP_FAILED) return systemError(formatText("cannot map {} bytes for {}", bytes, what));
   Mapping made;
   made.base_ = base;
   made.bytes_ = bytes;
@@ -30,20 +30,21 @@ Status Mapping::make(int fd, uint64_t fileOffset, size_t bytes, const char* what
 
 Status createSharedFile(const char* what, UniqueFd* fd) {
   UniqueFd made(memfd_create("vcoll", MFD_CLOEXEC));
-  if (!made) return systemError(fmt::format("cannot create a memory file for {}", what));
+  if (!made) return systemError(formatText("cannot create a memory file for {}", what));
   *fd = std::move(made);
   return {};
 }
 
 Status reserveSharedFile(int fd, size_t bytes, const char* what) {
   if (ftruncate(fd, static_cast<off_t>(bytes)) != 0) {
-    return systemError(fmt::format("cannot size shared memory to {} bytes for {}", bytes, what));
+    return systemError(formatText("cannot size shared memory to {} bytes for {}", bytes, what));
   }
   int error = 0;
   do {
     error = posix_fallocate(fd, 0, static_cast<off_t>(bytes));
   } while (error == EINTR);
-  if (error != 0) return systemError(fmt::format("cannot reserve {} bytes of shared memory for {}", bytes, what), error);
+  if (error != 0)
+    return systemError(formatText("cannot reserve {} bytes of shared memory for {}", bytes, what), error);
   return {};
 }
 

@@ -24,8 +24,8 @@ struct PathLoad {
   uint32_t nodes;
   uint32_t ranksOfNode;
   uint64_t totalBytes;
-  uint64_t maxQueueBytes;     // heaviest queue
-  uint64_t maxRailBytes;      // sum over queues of the heaviest rail
+  uint64_t maxQueueBytes;  // heaviest queue
+  uint64_t maxRailBytes;   // sum over queues of the heaviest rail
   uint64_t chunkBytes;
 };
 

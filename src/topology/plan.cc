@@ -79,7 +79,7 @@ Status Plan::check(const Topology& topology) {
   if (typeInfo(spec_.type) == nullptr) {
     return makeError(vcollInvalidArgument, "type = {} is not a vcollDataType_t", static_cast<int>(spec_.type));
   }
-  if (spec_.path < vcollPathAuto || spec_.path >= vcollNumPaths) {
+  if (spec_.path >= vcollNumPaths) {
     return makeError(vcollInvalidArgument, "path = {} is not a vcollPath_t", static_cast<int>(spec_.path));
   }
   const TypeInfo& type = *typeInfo(spec_.type);
@@ -136,7 +136,8 @@ Status Plan::check(const Topology& topology) {
     const vcollSegment_t& before = segments[order[i - 1]];
     const vcollSegment_t& after = segments[order[i]];
     if (before.offset + before.bytes > after.offset) {
-      return makeError(vcollInvalidArgument, "segments[{}] (rank {}, offset {}, bytes {}) overlaps segments[{}] (rank {}, offset {})",
+      return makeError(vcollInvalidArgument,
+                       "segments[{}] (rank {}, offset {}, bytes {}) overlaps segments[{}] (rank {}, offset {})",
                        order[i - 1], before.owner, before.offset, before.bytes, order[i], after.owner, after.offset);
     }
   }

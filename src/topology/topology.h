@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is on which node, and which rank serves which rail. A pure function of the node of each rank, so equal on all ranks.
+// Who is on which node, and which rank serves which rail. A pure function of the node of each rank, so equal on all
+// ranks.
 #pragma once
 
 #include <cstdint>

@@ -41,7 +41,7 @@ struct Abandon {};
     const vcollResult_t mustResult = (call);                                                                         \
     if (mustResult != vcollSuccess) {                                                                                \
       ::suite::fail(__FILE__, __LINE__,                                                                              \
-                    fmt::format(#call " gave {}: {}", vcollGetErrorString(mustResult), vcollGetLastError(nullptr))); \
+                    fmt::format("{} gave {}: {}", #call, vcollGetErrorString(mustResult), vcollGetLastError(nullptr))); \
       throw ::suite::Abandon();                                                                                      \
     }                                                                                                                \
   } while (false)

@@ -369,11 +369,11 @@ TEST_CASE("bad settings are named with their value", "[plan]") {
     }
   }
   SECTION("type") {
-    spec.type = static_cast<vcollDataType_t>(99);
-    REQUIRE(errorOf(spec, topology) == "type = 99 is not a vcollDataType_t");
+    spec.type = vcollNumTypes;
+    REQUIRE(errorOf(spec, topology) == "type = 12 is not a vcollDataType_t");
   }
   SECTION("path") {
-    spec.path = static_cast<vcollPath_t>(3);
+    spec.path = vcollNumPaths;
     REQUIRE(errorOf(spec, topology) == "path = 3 is not a vcollPath_t");
   }
 }

@@ -41,7 +41,7 @@ __device__ __forceinline__ void lead(const DeviceCall& call, const Net& net, Com
   port.end();
 }
 
-template <template <typename> class Machine, typename Net>
+template <template <typename> class Machine, Work kWork, typename Net>
 __device__ __forceinline__ void runLane(const DeviceCall& call, const Net& net) {
   using Port = DevicePort<Net>;
   __shared__ Command command;
@@ -51,30 +51,30 @@ __device__ __forceinline__ void runLane(const DeviceCall& call, const Net& net) 
   if (threadIdx.x == 0) {
     lead<Machine>(call, net, command, portMemory, machineMemory);
   } else {
-    serve(call, command);
+    serve<kWork>(call, command);
   }
 }
 
 #ifdef VCOLL_CUDA_GIN
 __global__ void __launch_bounds__(kThreads, 1)
     allGatherVKernel(const __grid_constant__ DeviceCall call, const __grid_constant__ GinNet net) {
-  runLane<kernels::AllGatherV>(call, net);
+  runLane<kernels::AllGatherV, Work::kDelivers>(call, net);
 }
 
 __global__ void __launch_bounds__(kThreads, 1)
     reduceScatterVKernel(const __grid_constant__ DeviceCall call, const __grid_constant__ GinNet net) {
-  runLane<kernels::ReduceScatterV>(call, net);
+  runLane<kernels::ReduceScatterV, Work::kReduces>(call, net);
 }
 #endif
 
 __global__ void __launch_bounds__(kThreads, 1)
     allGatherVMemoryKernel(const __grid_constant__ DeviceCall call, const __grid_constant__ MemoryNet net) {
-  runLane<kernels::AllGatherV>(call, net);
+  runLane<kernels::AllGatherV, Work::kDelivers>(call, net);
 }
 
 __global__ void __launch_bounds__(kThreads, 1)
     reduceScatterVMemoryKernel(const __grid_constant__ DeviceCall call, const __grid_constant__ MemoryNet net) {
-  runLane<kernels::ReduceScatterV>(call, net);
+  runLane<kernels::ReduceScatterV, Work::kReduces>(call, net);
 }
 
 }  // namespace vcoll::cuda

@@ -316,33 +316,33 @@ class Reduction {
   uint64_t start_;
 };
 
+// The kinds a collective may ask for, so that its kernel holds no others.
+enum class Work { kDelivers, kReduces };
+
+template <Work kWork>
 __device__ __forceinline__ void execute(const DeviceCall& call, const Command& command, uint32_t mover) {
-  switch (command.kind) {
-    case Command::kCopy:
-      return copyRange(command.to, command.from, command.bytes, mover);
-    case Command::kDeliver:
-      return deliverRange(call, command.local, command.offset, command.bytes, mover);
-    case Command::kReduce:
-      switch (call.element) {
-        case Element::kFloat32:
-          return Reduction<Float32>(call, command).run(mover);
-        case Element::kFloat16:
-          return Reduction<Float16>(call, command).run(mover);
-        case Element::kBfloat16:
-          return Reduction<Bfloat16>(call, command).run(mover);
-      }
-      return;
-    case Command::kEnd:
-      return;
+  if (command.kind == Command::kCopy) return copyRange(command.to, command.from, command.bytes, mover);
+  if constexpr (kWork == Work::kDelivers) {
+    deliverRange(call, command.local, command.offset, command.bytes, mover);
+  } else {
+    switch (call.element) {
+      case Element::kFloat32:
+        return Reduction<Float32>(call, command).run(mover);
+      case Element::kFloat16:
+        return Reduction<Float16>(call, command).run(mover);
+      case Element::kBfloat16:
+        return Reduction<Bfloat16>(call, command).run(mover);
+    }
   }
 }
 
 // All threads but the leader, until kEnd.
+template <Work kWork>
 __device__ __forceinline__ void serve(const DeviceCall& call, const Command& command) {
   for (;;) {
     ptx::barrier();
     if (command.kind == Command::kEnd) return;
-    if (threadIdx.x >= kWarp) execute(call, command, threadIdx.x - kWarp);
+    if (threadIdx.x >= kWarp) execute<kWork>(call, command, threadIdx.x - kWarp);
     ptx::barrier();
   }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shared control memory of one rank in one communicator. Local ranks map it; every word in it is written by its owner's
-// process only, except the doorbell. Words that others poll only grow.
+// The shared control memory of one rank in one communicator. Local ranks map it; every word in it is written by its
+// owner's process only, except the doorbell. Words that others poll only grow.
 #pragma once
 
 #include <atomic>
@@ -14,11 +14,11 @@ namespace vcoll {
 struct alignas(64) CallRecord {
   std::atomic<uint64_t> seq;
   std::atomic<uint64_t> signature;  // of all fields below
-  std::atomic<uint64_t> kind;    // CallKind
-  std::atomic<uint64_t> type;    // vcollDataType_t
-  std::atomic<uint64_t> op;      // vcollRedOp_t
-  std::atomic<uint64_t> digest;  // of counts or plan
-  std::atomic<uint64_t> bytes;   // total of the call
+  std::atomic<uint64_t> kind;       // CallKind
+  std::atomic<uint64_t> type;       // vcollDataType_t
+  std::atomic<uint64_t> op;         // vcollRedOp_t
+  std::atomic<uint64_t> digest;     // of counts or plan
+  std::atomic<uint64_t> bytes;      // total of the call
 };
 
 struct alignas(64) LaneGate {
@@ -27,8 +27,8 @@ struct alignas(64) LaneGate {
 };
 
 struct ControlHeader {
-  // A sleeper sets `sleeping`, looks once more, then waits on `doorbell`. Who changes a word it may wait for changes that word
-  // first, then looks at `sleeping` (both sequentially consistent, so one of the two sees the other).
+  // A sleeper sets `sleeping`, looks once more, then waits on `doorbell`. Who changes a word it may wait for changes
+  // that word first, then looks at `sleeping` (both sequentially consistent, so one of the two sees the other).
   alignas(64) std::atomic<uint32_t> doorbell;
   std::atomic<uint32_t> sleeping;
   alignas(64) std::atomic<uint64_t> lastSeq;

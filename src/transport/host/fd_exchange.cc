@@ -27,7 +27,7 @@ constexpr int kPollMs = 2;
 socklen_t nameOf(const Nonce& nonce, int rank, sockaddr_un* address) {
   std::memset(address, 0, sizeof *address);
   address->sun_family = AF_UNIX;
-  const std::string name = fmt::format("vcoll-{:016x}{:016x}-{}", nonce[0], nonce[1], rank);
+  const std::string name = formatText("vcoll-{:016x}{:016x}-{}", nonce[0], nonce[1], rank);
   std::memcpy(address->sun_path + 1, name.data(), name.size());
   return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
 }
@@ -42,7 +42,7 @@ Status FdExchange::open(const Nonce& nonce, int rank, FdExchange* exchange) {
   sockaddr_un address;
   const socklen_t length = nameOf(nonce, rank, &address);
   if (bind(made.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) {
-    return systemError(fmt::format("cannot bind the Unix socket of rank {}", rank));
+    return systemError(formatText("cannot bind the Unix socket of rank {}", rank));
   }
   exchange->socket_ = std::move(made);
   exchange->nonce_ = nonce;
@@ -70,7 +70,7 @@ FdExchange::Sent FdExchange::send(uint64_t round, int fd, int peer, Status* erro
   if (sendmsg(socket_.get(), &header, MSG_NOSIGNAL) >= 0) return Sent::kYes;
   if (errno == EAGAIN || errno == EINTR || errno == ENOBUFS || errno == ETOOMANYREFS) return Sent::kLater;
   if (errno == ECONNREFUSED || errno == ENOENT) return Sent::kUnreachable;
-  *error = systemError(fmt::format("cannot hand a memory descriptor to rank {}", peer));
+  *error = systemError(formatText("cannot hand a memory descriptor to rank {}", peer));
   return Sent::kUnreachable;
 }
 
@@ -128,7 +128,8 @@ Status FdExchange::exchange(uint64_t round, int fd, const std::vector<int>& peer
         if (!error.ok()) return error;
         sent[i] = result == Sent::kYes;
         if (result == Sent::kUnreachable) {
-          if (mustReach) return makeError(vcollRemoteError, "rank {} can no longer be reached on this machine", peers[i]);
+          if (mustReach)
+            return makeError(vcollRemoteError, "rank {} can no longer be reached on this machine", peers[i]);
           gone[i] = true;
           continue;
         }
@@ -143,11 +144,13 @@ Status FdExchange::exchange(uint64_t round, int fd, const std::vector<int>& peer
       if (!sent[i] || !(*fds)[i]) ++missing;
     }
     if (missing == 0) return {};
-    if (cancelled()) return makeError(vcollRemoteError, "the communicator failed during an exchange of memory descriptors");
+    if (cancelled())
+      return makeError(vcollRemoteError, "the communicator failed during an exchange of memory descriptors");
     if (deadline.passed()) {
       if (!mustReach) return {};
       for (size_t i = 0; i < peers.size(); ++i) {
-        if (!(*fds)[i]) return makeError(vcollTimeout, "timed out waiting for a memory descriptor of rank {}", peers[i]);
+        if (!(*fds)[i])
+          return makeError(vcollTimeout, "timed out waiting for a memory descriptor of rank {}", peers[i]);
       }
       return makeError(vcollTimeout, "timed out handing a memory descriptor to a rank of this machine");
     }

@@ -21,8 +21,9 @@ class FdExchange {
   static Status open(const Nonce& nonce, int rank, FdExchange* exchange);
   bool isOpen() const { return static_cast<bool>(socket_); }
 
-  // Sends fd to each of peers and receives theirs. `round` is equal on both sides and grows. Peers that cannot be reached
-  // get no descriptor in *fds (in the order of peers); with `mustReach` that is an error instead. cancelled() ends the wait.
+  // Sends fd to each of peers and receives theirs. `round` is equal on both sides and grows. Peers that cannot be
+  // reached get no descriptor in *fds (in the order of peers); with `mustReach` that is an error instead. cancelled()
+  // ends the wait.
   Status exchange(uint64_t round, int fd, const std::vector<int>& peers, bool mustReach, Deadline deadline,
                   const std::function<bool()>& cancelled, std::vector<UniqueFd>* fds);
 

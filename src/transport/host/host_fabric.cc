@@ -2,12 +2,14 @@
 // How a host fabric comes up, and its windows. Running calls: host_run.cc.
 #include "transport/host/host_fabric.h"
 
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <fstream>
+#include <unordered_map>
 
 #include "base/hash.h"
 #include "base/log.h"
@@ -44,7 +46,15 @@ std::array<Setting, kSettings> settings(const HostFabric::Options& options) {
 struct Hello {
   std::array<int64_t, kSettings> settings;
   uint64_t machine;
-  uint64_t host;  // machine and VCOLL_HOSTID
+  uint64_t host;   // machine and VCOLL_HOSTID
+  cpu_set_t cpus;  // usable by the rank
+};
+
+// Ranks and usable cores of each machine. Ranks bound to cores of their own have few each, but together enough.
+struct Machine {
+  int ranks = 0;
+  cpu_set_t cpus{};
+  bool roomy() const { return ranks <= CPU_COUNT(&cpus); }
 };
 
 // Ranks of another machine than this need not be tried.
@@ -112,12 +122,13 @@ Status HostFabric::open(Group& group, const Options& options, std::unique_ptr<Ho
   host.add(hello.machine);
   for (const char c : options.hostId) host.add(static_cast<unsigned char>(c));
   hello.host = host.value();
+  if (sched_getaffinity(0, sizeof hello.cpus, &hello.cpus) != 0) CPU_SET(0, &hello.cpus);
   if (group.size() > 1) VCOLL_TRY(FdExchange::open(group.nonce(), group.rank(), &made->exchange_));
 
   std::vector<Blob> blobs;
   VCOLL_TRY(group.allGather("Init", blobOf(hello), &blobs, made->openDeadline_));
   std::vector<uint64_t> hosts;
-  uint32_t ranksOnMachine = 0;
+  std::unordered_map<uint64_t, Machine> machines;
   for (size_t rank = 0; rank < blobs.size(); ++rank) {
     Hello other{};
     if (blobs[rank].size() != sizeof other) {
@@ -128,14 +139,17 @@ Status HostFabric::open(Group& group, const Options& options, std::unique_ptr<Ho
     std::memcpy(&first, blobs[0].data(), sizeof first);
     for (size_t i = 0; i < kSettings; ++i) {
       if (other.settings[i] != first.settings[i]) {
-        return makeError(vcollMismatch, "{}: rank 0 has {}, rank {} has {}", mySettings[i].name, first.settings[i], rank,
-                         other.settings[i]);
+        return makeError(vcollMismatch, "{}: rank 0 has {}, rank {} has {}", mySettings[i].name, first.settings[i],
+                         rank, other.settings[i]);
       }
     }
     hosts.push_back(other.host);
-    if (other.machine == hello.machine) ++ranksOnMachine;
+    Machine& machine = machines[other.machine];
+    ++machine.ranks;
+    CPU_OR(&machine.cpus, &machine.cpus, &other.cpus);
   }
-  made->policy_ = makeWaitPolicy(ranksOnMachine);
+  made->policy_ = makeWaitPolicy(machines[hello.machine].roomy());
+  made->roomy_ = std::all_of(machines.begin(), machines.end(), [](const auto& entry) { return entry.second.roomy(); });
 
   std::vector<UniqueFd> fds;
   VCOLL_TRY(made->shareControl(hello.host, hosts, &fds));
@@ -149,7 +163,8 @@ Status HostFabric::open(Group& group, const Options& options, std::unique_ptr<Ho
   VCOLL_TRY(group.allGather("InitReady", address, &blobs, made->openDeadline_));
   for (size_t rank = 0; rank < blobs.size() && !address.empty(); ++rank) {
     if (blobs[rank].size() == VCOLL_WIRE_ADDRESS_BYTES) {
-      std::memcpy(made->wireAddresses_.data() + rank * VCOLL_WIRE_ADDRESS_BYTES, blobs[rank].data(), blobs[rank].size());
+      std::memcpy(made->wireAddresses_.data() + rank * VCOLL_WIRE_ADDRESS_BYTES, blobs[rank].data(),
+                  blobs[rank].size());
     }
   }
   for (size_t local = 0; local < fds.size(); ++local) {
@@ -175,8 +190,9 @@ Status HostFabric::shareControl(uint64_t hostKey, const std::vector<uint64_t>& h
   std::vector<UniqueFd> received;
   if (!candidates.empty()) {
     const Deadline deadline = Deadline::afterMs(std::min(kHandshakeMs, openDeadline_.leftMs()));
-    VCOLL_TRY(exchange_.exchange(exchangeRound_++, controlFd_.get(), candidates, false, deadline,
-                                 [this] { return group_.raised(); }, &received));
+    VCOLL_TRY(exchange_.exchange(
+        exchangeRound_++, controlFd_.get(), candidates, false, deadline, [this] { return group_.raised(); },
+        &received));
   } else {
     ++exchangeRound_;
   }
@@ -291,7 +307,8 @@ Status HostFabric::addWindow(unsigned char* own, uint64_t bytes, int fd, uint64_
   const Deadline deadline = Deadline::afterMs(options_.timeoutMs);
   Status status;
   if (!others.empty()) {
-    status = exchange_.exchange(exchangeRound_++, fd, others, true, deadline, [this] { return group_.raised(); }, &fds);
+    status = exchange_.exchange(
+        exchangeRound_++, fd, others, true, deadline, [this] { return group_.raised(); }, &fds);
   }
   std::vector<Blob> offsets;
   if (status.ok()) status = group_.allGather("WindowRegister offsets", blobOf(fileOffset), &offsets, deadline);
@@ -309,8 +326,7 @@ Status HostFabric::addWindow(unsigned char* own, uint64_t bytes, int fd, uint64_
     made->mappings.push_back(std::move(mapping));
   }
   char error[512] = {};
-  if (status.ok() && wireComm_ != nullptr &&
-      wire_->windowAdd(wireComm_, made->id, own, bytes, error) != 0) {
+  if (status.ok() && wireComm_ != nullptr && wire_->windowAdd(wireComm_, made->id, own, bytes, error) != 0) {
     status = makeError(vcollSystemError, "wire {}: {}", wire_->name, error);
   }
   if (!status.ok()) {
@@ -369,9 +385,7 @@ void HostFabric::lost(void* context, int peer, const char* why) {
   self->group_.raise(makeError(vcollRemoteError, "rank {} was lost: {}", peer, why));
 }
 
-void HostFabric::wake(void* context) {
-  ringDoorbell(*static_cast<HostFabric*>(context)->ownHeader_.load());
-}
+void HostFabric::wake(void* context) { ringDoorbell(*static_cast<HostFabric*>(context)->ownHeader_.load()); }
 
 void HostFabric::wakeLocalRanks() {
   for (size_t local = 0; local < controls_.size(); ++local) {

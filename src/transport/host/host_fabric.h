@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host fabric of one communicator: shared memory windows inside a node, a wire between nodes, and the loop that runs a
-// call's lanes. One thread at a time uses it, but for signal/resolve (the wire's progress thread) and the group's error.
+// The host fabric of one communicator: shared memory windows inside a node, a wire between nodes, and the loop that
+// runs a call's lanes. One thread at a time uses it, but for signal/resolve (the wire's progress thread) and the
+// group's error.
 #pragma once
 
 #include <atomic>
@@ -50,21 +51,21 @@ struct HostWindow {
   const void* pinned = nullptr;       // start of the user's memory, or nullptr
 };
 
-// One collective call as the port needs it. Addresses are integers: they may be based outside of any object (offset 0 of a
-// private buffer's round). All arrays outlive the call.
+// One collective call as the port needs it. Addresses are integers: they may be based outside of any object (offset 0
+// of a private buffer's round). All arrays outlive the call.
 struct HostCall {
   CallKind kind = CallKind::kNone;
   const Plan* plan = nullptr;
   vcollRedOp_t op = vcollSum;
-  uint64_t bytes = 0;                        // total, and
-  uint64_t digest = 0;                       // digest of what must be equal on all ranks
-  const uintptr_t* sources = nullptr;        // by local rank: address of plan offset 0
-  const uintptr_t* destinations = nullptr;   // by local rank (window calls)
-  const uintptr_t* ownByOwner = nullptr;     // by owner's rank: this rank's private destination (private calls)
-  const uintptr_t* ownSources = nullptr;     // by owner's rank: this rank's private source (private ReduceScatterV)
-  uint32_t window = 0;                       // where puts land, and
-  uint64_t windowOffset = 0;                 // plan offset 0 in it
-  bool deferLeave = false;                   // the caller waits for waitUntilLeft before it reuses the sources
+  uint64_t bytes = 0;                       // total, and
+  uint64_t digest = 0;                      // digest of what must be equal on all ranks
+  const uintptr_t* sources = nullptr;       // by local rank: address of plan offset 0
+  const uintptr_t* destinations = nullptr;  // by local rank (window calls)
+  const uintptr_t* ownByOwner = nullptr;    // by owner's rank: this rank's private destination (private calls)
+  const uintptr_t* ownSources = nullptr;    // by owner's rank: this rank's private source (private ReduceScatterV)
+  uint32_t window = 0;                      // where puts land, and
+  uint64_t windowOffset = 0;                // plan offset 0 in it
+  bool deferLeave = false;                  // the caller waits for waitUntilLeft before it reuses the sources
 };
 
 class HostFabric {
@@ -83,7 +84,8 @@ class HostFabric {
 
   const Topology& topology() const { return *topology_; }
   const FlowLayout& flow() const { return flow_; }
-  int64_t timeoutMs() const { return options_.timeoutMs; }
+  // Every rank of the communicator has a core of its own: the same answer on all ranks.
+  bool roomy() const { return roomy_; }
 
   // Collective. fd holds the window's memory at fileOffset.
   Status addWindow(unsigned char* own, uint64_t bytes, int fd, uint64_t fileOffset, HostWindow** window);
@@ -99,8 +101,8 @@ class HostFabric {
   // Waits until every local rank has left call `sequence`, which had one lane.
   Status waitUntilLeft(uint64_t sequence);
 
-  // Shows the local ranks what this rank is about to do, so that one that waits for something else finds the disagreement at
-  // once. A collective that moves no data through run() takes a number of its own.
+  // Shows the local ranks what this rank is about to do, so that one that waits for something else finds the
+  // disagreement at once. A collective that moves no data through run() takes a number of its own.
   void announceNext(const RecordFields& fields) { publishRecord(sequence_ + 1, fields); }
   void beginControl(CallKind kind) {
     RecordFields fields;
@@ -137,6 +139,7 @@ class HostFabric {
   FlowLayout flow_;
   ControlLayout layout_;
   WaitPolicy policy_;
+  bool roomy_ = false;
   uint32_t local_ = 0;
   FdExchange exchange_;
   uint64_t exchangeRound_ = 0;
@@ -157,12 +160,12 @@ class HostFabric {
   vcollWireComm* wireComm_ = nullptr;
   vcollWireHost_v1 wireHost_{};
   std::vector<unsigned char> wireAddresses_;
-  int cancelled_ = 0;  // atomic by __atomic: the wire sees it through C
+  int cancelled_ = 0;                               // atomic by __atomic: the wire sees it through C
   std::atomic<ControlHeader*> ownHeader_{nullptr};  // for the progress thread, once mapped
 
   uint64_t sequence_ = 0;
-  std::vector<unsigned char> taskMemory_;  // tasks of the running call's lanes
-  std::vector<const void*> reduceSources_;   // scratch of HostPort::reduce
+  std::vector<unsigned char> taskMemory_;   // tasks of the running call's lanes
+  std::vector<const void*> reduceSources_;  // scratch of HostPort::reduce
   std::vector<const void*> reducePartials_;
 };
 

@@ -32,8 +32,7 @@ void HostPort::reduce(const kernels::ReduceStep& step) {
     job.out = outSlot(step.outId, step.outSlot);
     job.outFp32 = wide_;
   } else {
-    const uintptr_t to =
-        call_.ownByOwner != nullptr ? call_.ownByOwner[owner] : call_.destinations[step.ownerLocal];
+    const uintptr_t to = call_.ownByOwner != nullptr ? call_.ownByOwner[owner] : call_.destinations[step.ownerLocal];
     job.out = pointer(to, offset);
     if (call_.op == vcollAvg) job.avgDivisor = fabric_.topology().ranks();
   }

@@ -11,6 +11,9 @@ namespace vcoll {
 
 class HostPort {
  public:
+  // Calls of at least this size leave nothing in the caches worth keeping there.
+  static constexpr uint64_t kStreamingBytes = 4u << 20;
+
   HostPort(HostFabric& fabric, const HostCall& call, uint64_t sequence, uint32_t lane, bool pulls)
       : fabric_(fabric),
         call_(call),
@@ -19,7 +22,8 @@ class HostPort {
         lane_(lane),
         pulls_(pulls),
         elementBytes_(typeInfo(call.plan->spec().type)->size),
-        wide_(call.plan->spec().partialsFp32 && elementBytes_ == 2) {}
+        wide_(call.plan->spec().partialsFp32 && elementBytes_ == 2),
+        streaming_(call.plan->totalBytes() >= kStreamingBytes) {}
 
   void enter() {
     gate(fabric_.local_).entered.store(sequence_, std::memory_order_seq_cst);
@@ -62,7 +66,7 @@ class HostPort {
   void deliver(uint32_t local, uint64_t offset, uint64_t bytes) {
     for (uint32_t to = 0; to < fabric_.controls_.size(); ++to) {
       if (to == local) continue;
-      copyBytes(pointer(call_.destinations[to], offset), pointer(call_.sources[local], offset), bytes, false);
+      copyBytes(pointer(call_.destinations[to], offset), pointer(call_.sources[local], offset), bytes, streaming_);
     }
   }
 
@@ -93,7 +97,8 @@ class HostPort {
   uint32_t lane_;
   bool pulls_;
   size_t elementBytes_;
-  bool wide_;  // partial sums travel as fp32
+  bool wide_;       // partial sums travel as fp32
+  bool streaming_;  // copies bypass the caches
 };
 
 }  // namespace vcoll

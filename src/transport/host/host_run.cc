@@ -21,7 +21,7 @@ namespace {
 
 std::string differenceOf(const RecordFields& a, size_t rankA, const RecordFields& b, size_t rankB) {
   const auto say = [&](const char* field, const auto& valueA, const auto& valueB) {
-    return fmt::format("{}: rank {} has {}, rank {} has {}", field, rankA, valueA, rankB, valueB);
+    return formatText("{}: rank {} has {}, rank {} has {}", field, rankA, valueA, rankB, valueB);
   };
   const auto typeName = [](uint64_t type) { return typeInfo(static_cast<int>(type))->name; };
   if (a.kind != b.kind) {
@@ -42,7 +42,8 @@ RecordFields fieldsOf(const HostCall& call) {
 
 uint64_t signatureOf(const RecordFields& fields) {
   Digest digest;
-  for (const uint64_t word : {static_cast<uint64_t>(fields.kind), fields.type, fields.op, fields.bytes, fields.digest}) {
+  for (const uint64_t word :
+       {static_cast<uint64_t>(fields.kind), fields.type, fields.op, fields.bytes, fields.digest}) {
     digest.add(word);
   }
   return digest.value();
@@ -86,8 +87,8 @@ bool HostFabric::signaturesAgree() const {
   return true;
 }
 
-// Compares this node's ranks. `settled`: every rank that is coming has had time to come; else only a complete set is judged, so
-// that all ranks find the same first difference.
+// Compares this node's ranks. `settled`: every rank that is coming has had time to come; else only a complete set is
+// judged, so that all ranks find the same first difference.
 Status HostFabric::checkRecords(const HostCall& call, bool settled) {
   const std::vector<uint32_t>& members = topology_->members(topology_->nodeOf(static_cast<uint32_t>(group_.rank())));
   std::optional<RecordFields> first;
@@ -140,20 +141,19 @@ Status HostFabric::checkOverAllRanks(const HostCall& call) {
 
 std::string HostFabric::describe(const HostCall& call, const kernels::Pending& pending) const {
   using kernels::Pending;
-  static constexpr const char* kTexts[] = {
-      "nothing",
-      "it to enter the call",
-      "it to say that its buffer is free",
-      "its data",
-      "room on the wire to it",
-      "its partial sum",
-      "its credit for a ring slot",
-      "its own puts to leave their buffers",
-      "it to leave the call"};
-  std::string text = fmt::format("call #{} {} of rank {} waited for rank {}: {}", sequence_, callName(call.kind),
+  static constexpr const char* kTexts[] = {"nothing",
+                                           "it to enter the call",
+                                           "it to say that its buffer is free",
+                                           "its data",
+                                           "room on the wire to it",
+                                           "its partial sum",
+                                           "its credit for a ring slot",
+                                           "its own puts to leave their buffers",
+                                           "it to leave the call"};
+  std::string text = formatText("call #{} {} of rank {} waited for rank {}: {}", sequence_, callName(call.kind),
                                  group_.rank(), pending.peer, kTexts[pending.what]);
   if (pending.chunks > 0) {
-    text += fmt::format(" (queue of node {} on rail {}, chunk {} of {})", pending.node, pending.rail, pending.chunk,
+    text += formatText(" (queue of node {} on rail {}, chunk {} of {})", pending.node, pending.rail, pending.chunk,
                         pending.chunks);
   }
   const uint32_t node = topology_->nodeOf(static_cast<uint32_t>(group_.rank()));
@@ -161,7 +161,7 @@ std::string HostFabric::describe(const HostCall& call, const kernels::Pending& p
     const ControlHeader& header = controls_[topology_->localOf(pending.peer)].header();
     const uint64_t seen = header.lastSeq.load(std::memory_order_acquire);
     text += seen == 0 ? std::string("; that rank has made no call yet")
-                      : fmt::format("; that rank was last seen in call #{} {}", seen,
+                      : formatText("; that rank was last seen in call #{} {}", seen,
                                     callName(static_cast<CallKind>(header.lastKind.load(std::memory_order_relaxed))));
   }
   return text;

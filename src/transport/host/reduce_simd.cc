@@ -297,20 +297,23 @@ VCOLL_INLINE void divideAll(Vector<T> (&sum)[kUnroll], uint32_t divisor) {
 
 // ---- the loop ----
 
-// Elements [first, first + kBlock) or, in the tail, [first, job.elements), which pass through a padded copy.
-template <typename Format, typename Op, bool kTail>
+// Elements [first, first + kBlock) or, in the tail, [first, job.elements), which pass through a padded copy. One code
+// for both: the tail's branches are well predicted, and these loops are the largest part of the library as it is.
+template <typename Format, typename Op>
 VCOLL_INLINE void reduceBlock(const ReduceJob& job, uint64_t first) {
   using Vec = typename Format::Vec;
   constexpr uint64_t kPairBytes = Format::kPairElements * Format::kElementBytes;
   constexpr uint64_t kBlock = kUnroll / 2 * Format::kPairElements;
   constexpr bool k16Bit = Format::kIs16BitFloat;
-  const uint64_t count = kTail ? job.elements - first : kBlock;
+  const uint64_t count = job.elements - first;
+  const bool tail = count < kBlock;
   const bool outFp32 = k16Bit && job.outFp32;
 
-  alignas(64) char padded[kTail ? kBlock * (k16Bit ? 4 : Format::kElementBytes) : 1] = {};
+  alignas(64) char padded[kBlock * (k16Bit ? 4 : Format::kElementBytes)];
+  if (tail) memset(padded, 0, sizeof(padded));
   const auto input = [&](const void* base, uint64_t elementBytes) __attribute__((always_inline)) {
     const char* from = static_cast<const char*>(base) + first * elementBytes;
-    if (!kTail) return from;
+    if (!tail) return from;
     memcpy(padded, from, count * elementBytes);
     return static_cast<const char*>(padded);
   };
@@ -322,7 +325,7 @@ VCOLL_INLINE void reduceBlock(const ReduceJob& job, uint64_t first) {
       Vec a;
       Vec b;
       // Measured: helps the 16-bit floats where chunks come from memory, costs nothing where they do not.
-      if (k16Bit && !kTail) __builtin_prefetch(from + u / 2 * kPairBytes + kPrefetchBytes);
+      if (k16Bit) __builtin_prefetch(from + u / 2 * kPairBytes + kPrefetchBytes);
       Format::load(from + u / 2 * kPairBytes, &a, &b);
       sum[u] = Op::apply(sum[u], a);
       sum[u + 1] = Op::apply(sum[u + 1], b);
@@ -355,7 +358,7 @@ VCOLL_INLINE void reduceBlock(const ReduceJob& job, uint64_t first) {
 
   const uint64_t outElementBytes = outFp32 ? sizeof(float) : Format::kElementBytes;
   char* const out = static_cast<char*>(job.out) + first * outElementBytes;
-  char* const to = kTail ? padded : out;
+  char* const to = tail ? padded : out;
   if (!outFp32) {
 #pragma GCC unroll 8
     for (uint64_t u = 0; u < kUnroll; u += 2) Format::store(to + u / 2 * kPairBytes, sum[u], sum[u + 1]);
@@ -363,16 +366,14 @@ VCOLL_INLINE void reduceBlock(const ReduceJob& job, uint64_t first) {
 #pragma GCC unroll 8
     for (uint64_t u = 0; u < kUnroll; u += 2) Format::storeFp32(to + u * kVectorBytes, sum[u], sum[u + 1]);
   }
-  if (kTail) memcpy(out, padded, count * outElementBytes);
+  if (tail) memcpy(out, padded, count * outElementBytes);
 }
 
 template <typename Format, typename Op>
 void reduceRange(const ReduceJob& job) {
   constexpr uint64_t kBlock = kUnroll / 2 * Format::kPairElements;
   const ReduceJob local = job;  // stores through out cannot change it, so its fields stay in registers
-  uint64_t first = 0;
-  for (; local.elements - first >= kBlock; first += kBlock) reduceBlock<Format, Op, false>(local, first);
-  if (first < local.elements) reduceBlock<Format, Op, true>(local, first);
+  for (uint64_t first = 0; first < local.elements; first += kBlock) reduceBlock<Format, Op>(local, first);
 }
 
 template <typename Format>

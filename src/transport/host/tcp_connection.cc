@@ -59,7 +59,7 @@ ssize_t receiveMessage(int fd, msghdr* message) {
 
 bool wouldBlock(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
 
-std::string errnoText(int error) { return fmt::format("{} (errno {})", std::generic_category().message(error), error); }
+std::string errnoText(int error) { return formatText("{} (errno {})", std::generic_category().message(error), error); }
 
 // Connections that linger with data the kernel has not taken yet. A process that exits right after close() waits for
 // them, else puts that were promised would vanish.
@@ -346,7 +346,7 @@ bool TcpConnection::accept(const TcpFrame& frame) {
   const bool known = frame.kind == TcpFrame::kUp || frame.kind == TcpFrame::kPut || frame.kind == TcpFrame::kSignal ||
                      frame.kind == TcpFrame::kBye;
   if (!known || frame.zero != 0 || byeSeen_ || first != (frame.kind == TcpFrame::kUp)) {
-    lose(fmt::format("broke the protocol: unexpected frame of kind {:#x}", frame.kind));
+    lose(formatText("broke the protocol: unexpected frame of kind {:#x}", frame.kind));
     return false;
   }
   const vcollWireHost_v1& host = shared_->host;
@@ -368,7 +368,7 @@ bool TcpConnection::accept(const TcpFrame& frame) {
   }
   void* target = frame.bytes == 0 ? nullptr : host.resolve(host.context, frame.window, frame.offset, frame.bytes);
   if (target == nullptr) {
-    lose(fmt::format("broke the protocol: {} bytes at offset {} of window {} are not ours to write", frame.bytes,
+    lose(formatText("broke the protocol: {} bytes at offset {} of window {} are not ours to write", frame.bytes,
                      frame.offset, frame.window));
     return false;
   }
@@ -380,7 +380,7 @@ bool TcpConnection::accept(const TcpFrame& frame) {
 
 void TcpConnection::forgetWindow(uint32_t window) {
   if (fd_ >= 0 && inPut_ && current_.window == window) {
-    lose(fmt::format("window {} was removed while {} bytes were still to come into it", window, left_));
+    lose(formatText("window {} was removed while {} bytes were still to come into it", window, left_));
   }
 }
 
@@ -397,7 +397,7 @@ void TcpConnection::closeSocket() {
 
 void TcpConnection::lose(const std::string& why) {
   const vcollWireHost_v1& host = shared_->host;
-  const std::string text = fmt::format("connection to {}: {}", name_, why);
+  const std::string text = formatText("connection to {}: {}", name_, why);
   closeSocket();
   if (up_.load(std::memory_order_relaxed)) {
     host.lost(host.context, peer_, text.c_str());

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cerrno>
+#include <condition_variable>
 #include <cstdio>
 #include <cstring>
 #include <functional>
@@ -148,27 +149,27 @@ class ConnectRound {
 
  private:
   TcpConnection* at(int peer) { return comm_->connections[static_cast<size_t>(peer)].get(); }
-  bool cancelled() const { return cancelled_ != nullptr && *cancelled_ != 0; }
+  bool cancelled() const { return cancelled_ != nullptr && __atomic_load_n(cancelled_, __ATOMIC_RELAXED) != 0; }
 
   Endpoint endpointOf(int peer) const {
     Endpoint endpoint;
     memcpy(&endpoint, addresses_ + static_cast<size_t>(peer) * VCOLL_WIRE_ADDRESS_BYTES, sizeof endpoint);
     return endpoint;
   }
-  std::string nameOf(int peer) const { return fmt::format("rank {} at {}", peer, endpointOf(peer).text()); }
+  std::string nameOf(int peer) const { return formatText("rank {} at {}", peer, endpointOf(peer).text()); }
 
   int take(int peer) {
     if (peer < 0 || peer >= comm_->nranks || peer == comm_->rank) {
       return fail(error_, EINVAL,
-                  fmt::format("rank {} cannot connect to rank {} of {}", comm_->rank, peer, comm_->nranks));
+                  formatText("rank {} cannot connect to rank {} of {}", comm_->rank, peer, comm_->nranks));
     }
     const Endpoint endpoint = endpointOf(peer);
     if (endpoint.family != 4 && endpoint.family != 6) {
-      return fail(error_, EINVAL, fmt::format("the address of rank {} is not one of the tcp wire", peer));
+      return fail(error_, EINVAL, formatText("the address of rank {} is not one of the tcp wire", peer));
     }
     if (const TcpConnection* connection = at(peer); connection != nullptr) {
       if (!connection->over()) return 0;
-      return fail(error_, ENOTCONN, fmt::format("the connection to {} has ended", nameOf(peer)));
+      return fail(error_, ENOTCONN, formatText("the connection to {} has ended", nameOf(peer)));
     }
     if (std::find(peers_.begin(), peers_.end(), peer) == peers_.end()) peers_.push_back(peer);
     return 0;
@@ -180,7 +181,7 @@ class ConnectRound {
     int fd = -1;
     const Status status = connectTo(
         endpointOf(peer), tcpWireNonce(comm_->nonce, peer), Purpose::kWire, &hello, sizeof hello,
-        fmt::format("connecting to {}", nameOf(peer)), deadline_, [this] { return cancelled(); }, &fd);
+        formatText("connecting to {}", nameOf(peer)), deadline_, [this] { return cancelled(); }, &fd);
     if (!status.ok()) return fail(error_, status);
     return install(peer, fd);
   }
@@ -235,7 +236,7 @@ class ConnectRound {
       if (cancelled()) return fail(error_, ECANCELED, "cancelled while waiting for " + nameOf(missing));
       if (deadline_.passed()) {
         return fail(error_, ETIMEDOUT,
-                    fmt::format("time-out: {} {}", nameOf(missing),
+                    formatText("time-out: {} {}", nameOf(missing),
                                 at(missing) == nullptr ? "has not connected" : "has not answered"));
       }
       comm_->shared.changed.wait_for(lock, std::chrono::milliseconds(std::min(deadline_.leftMs(), kPollMs)));

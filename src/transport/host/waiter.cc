@@ -27,12 +27,6 @@ void cpuRelax() {
 #endif
 }
 
-uint32_t usableCores() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return static_cast<uint32_t>(CPU_COUNT(&set));
-  return static_cast<uint32_t>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
-}
-
 }  // namespace
 
 void ringDoorbell(ControlHeader& header) {
@@ -41,8 +35,7 @@ void ringDoorbell(ControlHeader& header) {
   syscall(SYS_futex, &header.doorbell, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-WaitPolicy makeWaitPolicy(uint32_t ranksOnMachine) {
-  const bool roomy = ranksOnMachine <= usableCores();
+WaitPolicy makeWaitPolicy(bool roomy) {
   WaitPolicy policy;
   policy.spins = params().spin >= 0 ? static_cast<uint32_t>(params().spin) : (roomy ? 4000 : 20);
   policy.yields = params().yield >= 0 ? static_cast<uint32_t>(params().yield) : (roomy ? 200 : 100);

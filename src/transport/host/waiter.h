@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a thread of the host fabric waits: it polls a while, yields a while, then sleeps on its rank's doorbell. Eight ranks on
-// two cores must not burn two cores, and a busy neighbour must not cost whole time slices.
+// How a thread of the host fabric waits: it polls a while, yields a while, then sleeps on its rank's doorbell. Eight
+// ranks on two cores must not burn two cores, and a busy neighbour must not cost whole time slices.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ struct WaitPolicy {
   uint32_t spins = 0;
   uint32_t yields = 0;
 };
-// By VCOLL_SPIN and VCOLL_YIELD, else by how many ranks of this communicator share the machine's usable cores.
-WaitPolicy makeWaitPolicy(uint32_t ranksOnMachine);
+// By VCOLL_SPIN and VCOLL_YIELD, else by whether every rank of the machine has a core of its own.
+WaitPolicy makeWaitPolicy(bool roomy);
 
 class Waiter {
  public:

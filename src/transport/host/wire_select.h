@@ -9,8 +9,8 @@
 
 namespace vcoll {
 
-// name: VCOLL_WIRE. The choice and its reason are one INFO line. "auto" takes verbs where it is usable, else tcp; a wire named
-// by the user that cannot be used is an error.
+// name: VCOLL_WIRE. The choice and its reason are one INFO line. "auto" takes verbs where it is usable, else tcp; a
+// wire named by the user that cannot be used is an error.
 Status selectWire(const std::string& name, const vcollWire_v1** wire);
 
 }  // namespace vcoll
