@@ -221,7 +221,7 @@ std::vector<std::string> unknownVariables() {
     warnings.push_back(nearest == nullptr
                            ? formatText("environment variable {} is not known and has no effect", name)
                            : formatText("environment variable {} is not known and has no effect; did you mean {}?",
-                                         name, nearest->name));
+                                        name, nearest->name));
   }
   return warnings;
 }

@@ -99,6 +99,10 @@ class Comm {
                               const std::vector<uint64_t>& displacementBytes, vcollDataType_t type);
   Status runPrivateReduceScatterV(const unsigned char* send, unsigned char* recv, const std::vector<size_t>& counts,
                                   vcollDataType_t type, vcollRedOp_t op);
+  Status runDirectAllGatherV(const PrivateShape& shape, const unsigned char* send, unsigned char* recv,
+                             const std::vector<uint64_t>& displacementBytes);
+  // Large calls between ranks with cores of their own: one copy straight from the sender's private memory.
+  bool isDirect(CallKind kind, uint64_t totalBytes) const;
   Status useHalf(uint64_t* offset);
   Deadline deadline() const { return Deadline::afterMs(config_.timeoutMs); }
 

@@ -15,6 +15,9 @@ namespace {
 // Shapes kept; the least recently used goes first. Calls are the same on all ranks, so all keep the same ones.
 constexpr size_t kMaxShapes = 128;
 
+// From here on one copy at the kernel's speed beats two at the caches'.
+constexpr uint64_t kDirectBytes = 48u << 10;
+
 uintptr_t addressOf(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); }
 }  // namespace
 
@@ -28,8 +31,10 @@ Status Comm::shapeFor(CallKind kind, vcollDataType_t type, const std::vector<siz
     return {};
   }
   std::unique_ptr<PrivateShape> made;
+  uint64_t total = 0;
+  VCOLL_TRY(totalBytesOf(counts.data(), static_cast<uint32_t>(counts.size()), type, &total));
   VCOLL_TRY(PrivateShape::build(kind, type, counts, topology(), fabric_->flow(), static_cast<uint32_t>(rank()),
-                                fabric_->staging().bytes / 2, fabric_->roomy(), &made));
+                                isDirect(kind, total) ? 0 : fabric_->staging().bytes / 2, fabric_->roomy(), &made));
   RecordFields fields;
   fields.kind = kind;
   fields.type = static_cast<uint64_t>(type);
@@ -52,6 +57,10 @@ Status Comm::shapeFor(CallKind kind, vcollDataType_t type, const std::vector<siz
   return {};
 }
 
+bool Comm::isDirect(CallKind kind, uint64_t totalBytes) const {
+  return kind == CallKind::kAllGatherV && totalBytes >= kDirectBytes && fabric_->roomy() && fabric_->readsPeers();
+}
+
 Status Comm::useHalf(uint64_t* offset) {
   const uint64_t half = halfTurn_++ % 2;
   *offset = half * (fabric_->staging().bytes / 2);
@@ -64,6 +73,9 @@ Status Comm::runPrivateAllGatherV(const unsigned char* send, unsigned char* recv
   VCOLL_TRY(shapeFor(CallKind::kAllGatherV, type, counts, &shape));
   const auto me = static_cast<uint32_t>(rank());
   const auto placeOf = [&](uint32_t r) { return displacementBytes.empty() ? shape->begin(r) : displacementBytes[r]; };
+  if (isDirect(CallKind::kAllGatherV, shape->totalBytes())) {
+    return runDirectAllGatherV(*shape, send, recv, displacementBytes);
+  }
   const HostWindow& staging = fabric_->staging();
   for (uint64_t round = 0; round < shape->rounds(); ++round) {
     uint64_t half = 0;
@@ -91,6 +103,28 @@ Status Comm::runPrivateAllGatherV(const unsigned char* send, unsigned char* recv
   }
   if (shape->bytes(me) > 0 && send != recv + placeOf(me)) copyBytes(recv + placeOf(me), send, shape->bytes(me), false);
   return {};
+}
+
+Status Comm::runDirectAllGatherV(const PrivateShape& shape, const unsigned char* send, unsigned char* recv,
+                                 const std::vector<uint64_t>& displacementBytes) {
+  const auto me = static_cast<uint32_t>(rank());
+  const auto placeOf = [&](uint32_t r) { return displacementBytes.empty() ? shape.begin(r) : displacementBytes[r]; };
+  for (uint32_t r = 0; r < ownByOwner_.size(); ++r) {
+    ownByOwner_[r] = addressOf(recv) + placeOf(r) - shape.begin(r);
+    ownSources_[r] = shape.begin(r);
+  }
+  HostCall call;
+  call.kind = CallKind::kAllGatherV;
+  call.plan = &shape.planOfRound(0);
+  call.bytes = shape.totalBytes();
+  call.digest = shape.digest();
+  call.sources = sources_.data();
+  call.ownByOwner = ownByOwner_.data();
+  call.ownSources = ownSources_.data();
+  call.sendAddress = send != nullptr ? send : recv;  // a rank without data is not read
+  uint64_t sequence = 0;
+  if (shape.bytes(me) > 0 && send != recv + placeOf(me)) copyBytes(recv + placeOf(me), send, shape.bytes(me), false);
+  return fabric_->run(call, &sequence);
 }
 
 Status Comm::runPrivateReduceScatterV(const unsigned char* send, unsigned char* recv, const std::vector<size_t>& counts,

@@ -56,11 +56,12 @@ Status PrivateShape::build(CallKind kind, vcollDataType_t type, const std::vecto
 
   // Room for aligning every rank's piece is set aside first.
   const uint64_t slack = 2 * kPieceAlign * ranks;
-  if (slack >= halfBytes / 2) {
+  const bool direct = halfBytes == 0;
+  if (!direct && slack >= halfBytes / 2) {
     return makeError(vcollInvalidArgument, "VCOLL_STAGING_BYTES = {} is too small for {} ranks", 2 * halfBytes, ranks);
   }
-  uint64_t room = halfBytes - slack;
-  if (shortRounds) room = std::min(room, std::clamp(made->totalBytes_ / kShortRounds, kMinRoundBytes, kMaxRoundBytes));
+  uint64_t room = direct ? UINT64_MAX : halfBytes - slack;
+  if (shortRounds && !direct) room = std::min(room, std::clamp(made->totalBytes_ / kShortRounds, kMinRoundBytes, kMaxRoundBytes));
   uint64_t staged = 0;
   for (uint32_t r = 0; r < ranks; ++r) {
     const uint64_t bytes = made->bytes(r);
@@ -71,7 +72,7 @@ Status PrivateShape::build(CallKind kind, vcollDataType_t type, const std::vecto
       piece = std::max<uint64_t>(piece / kPieceAlign * kPieceAlign, bytes == 0 ? 0 : kPieceAlign);
     }
     made->perRound_.push_back(piece);
-    made->stagedAt_.push_back(staged);
+    made->stagedAt_.push_back(direct ? made->begins_[r] : staged);
     staged += (piece + kPieceAlign - 1) / kPieceAlign * kPieceAlign;
     if (bytes > 0) made->rounds_ = std::max(made->rounds_, (bytes + piece - 1) / piece);
   }

@@ -3,6 +3,7 @@
 #include "transport/host/host_fabric.h"
 
 #include <sched.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -48,6 +49,8 @@ struct Hello {
   uint64_t machine;
   uint64_t host;   // machine and VCOLL_HOSTID
   cpu_set_t cpus;  // usable by the rank
+  int64_t pid;
+  const uint64_t* probe;  // holds ControlHeader::kProbe
 };
 
 // Ranks and usable cores of each machine. Ranks bound to cores of their own have few each, but together enough.
@@ -56,6 +59,20 @@ struct Machine {
   cpu_set_t cpus{};
   bool roomy() const { return ranks <= CPU_COUNT(&cpus); }
 };
+
+struct Ready {
+  bool readsPeers;
+  unsigned char wireAddress[VCOLL_WIRE_ADDRESS_BYTES];
+};
+
+// May this process read the private memory of the rank that sent `hello`? Containers and ptrace rules may forbid it.
+bool canRead(const Hello& hello) {
+  uint64_t value = 0;
+  const iovec here = {&value, sizeof value};
+  const iovec there = {const_cast<uint64_t*>(hello.probe), sizeof value};
+  return process_vm_readv(static_cast<pid_t>(hello.pid), &here, 1, &there, 1, 0) == sizeof value &&
+         value == ControlHeader::kProbe;
+}
 
 // Ranks of another machine than this need not be tried.
 uint64_t machineKey() {
@@ -122,12 +139,16 @@ Status HostFabric::open(Group& group, const Options& options, std::unique_ptr<Ho
   host.add(hello.machine);
   for (const char c : options.hostId) host.add(static_cast<unsigned char>(c));
   hello.host = host.value();
+  const uint64_t probe = ControlHeader::kProbe;
+  hello.pid = getpid();
+  hello.probe = &probe;
   if (sched_getaffinity(0, sizeof hello.cpus, &hello.cpus) != 0) CPU_SET(0, &hello.cpus);
   if (group.size() > 1) VCOLL_TRY(FdExchange::open(group.nonce(), group.rank(), &made->exchange_));
 
   std::vector<Blob> blobs;
   VCOLL_TRY(group.allGather("Init", blobOf(hello), &blobs, made->openDeadline_));
   std::vector<uint64_t> hosts;
+  std::vector<Hello> hellos;
   std::unordered_map<uint64_t, Machine> machines;
   for (size_t rank = 0; rank < blobs.size(); ++rank) {
     Hello other{};
@@ -144,6 +165,7 @@ Status HostFabric::open(Group& group, const Options& options, std::unique_ptr<Ho
       }
     }
     hosts.push_back(other.host);
+    hellos.push_back(other);
     Machine& machine = machines[other.machine];
     ++machine.ranks;
     CPU_OR(&machine.cpus, &machine.cpus, &other.cpus);
@@ -154,17 +176,22 @@ Status HostFabric::open(Group& group, const Options& options, std::unique_ptr<Ho
   std::vector<UniqueFd> fds;
   VCOLL_TRY(made->shareControl(hello.host, hosts, &fds));
   if (made->topology_->nodes() > 1) VCOLL_TRY(made->openWire());
-  Blob address(made->wireAddresses_.begin() == made->wireAddresses_.end() ? 0 : VCOLL_WIRE_ADDRESS_BYTES);
-  if (!address.empty()) {
-    std::memcpy(address.data(), made->wireAddresses_.data() + size_t(group.rank()) * VCOLL_WIRE_ADDRESS_BYTES,
-                address.size());
+  for (const uint32_t member : made->topology_->members(made->topology_->nodeOf(static_cast<uint32_t>(group.rank())))) {
+    made->pids_.push_back(static_cast<int>(hellos[member].pid));
   }
-  // After this every rank's control memory has its size and can be mapped.
-  VCOLL_TRY(group.allGather("InitReady", address, &blobs, made->openDeadline_));
-  for (size_t rank = 0; rank < blobs.size() && !address.empty(); ++rank) {
-    if (blobs[rank].size() == VCOLL_WIRE_ADDRESS_BYTES) {
-      std::memcpy(made->wireAddresses_.data() + rank * VCOLL_WIRE_ADDRESS_BYTES, blobs[rank].data(),
-                  blobs[rank].size());
+  Ready ready{};
+  ready.readsPeers = made->topology_->nodes() == 1 && std::all_of(hellos.begin(), hellos.end(), canRead);
+  if (made->wireComm_ != nullptr) {
+    std::memcpy(ready.wireAddress, made->wireAddress(group.rank()), sizeof ready.wireAddress);
+  }
+  // After this every rank's control memory has its size and can be mapped, and nobody reads probes any more.
+  VCOLL_TRY(group.allGather("InitReady", blobOf(ready), &blobs, made->openDeadline_));
+  made->readsPeers_ = true;
+  for (size_t rank = 0; rank < blobs.size(); ++rank) {
+    std::memcpy(&ready, blobs[rank].data(), std::min(blobs[rank].size(), sizeof ready));
+    made->readsPeers_ = made->readsPeers_ && ready.readsPeers;
+    if (made->wireComm_ != nullptr) {
+      std::memcpy(made->wireAddress(static_cast<int>(rank)), ready.wireAddress, sizeof ready.wireAddress);
     }
   }
   for (size_t local = 0; local < fds.size(); ++local) {
@@ -266,8 +293,7 @@ Status HostFabric::openWire() {
   wireAddresses_.resize(static_cast<size_t>(group_.size()) * VCOLL_WIRE_ADDRESS_BYTES);
   char error[512] = {};
   const int rc = wire_->open(&wireHost_, group_.nonce().data(), group_.rank(), group_.size(),
-                             wireAddresses_.data() + static_cast<size_t>(group_.rank()) * VCOLL_WIRE_ADDRESS_BYTES,
-                             &wireComm_, error);
+                             wireAddress(group_.rank()), &wireComm_, error);
   if (rc != 0) return makeError(vcollSystemError, "wire {}: {}", wire_->name, error);
   return {};
 }

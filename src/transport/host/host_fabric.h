@@ -66,6 +66,7 @@ struct HostCall {
   uint32_t window = 0;                      // where puts land, and
   uint64_t windowOffset = 0;                // plan offset 0 in it
   bool deferLeave = false;                  // the caller waits for waitUntilLeft before it reuses the sources
+  const void* sendAddress = nullptr;        // this rank's private send buffer, which peers read directly (readsPeers())
 };
 
 class HostFabric {
@@ -86,6 +87,8 @@ class HostFabric {
   const FlowLayout& flow() const { return flow_; }
   // Every rank of the communicator has a core of its own: the same answer on all ranks.
   bool roomy() const { return roomy_; }
+  // Every rank may read the private memory of every other: one node, and the system allows it. The same on all ranks.
+  bool readsPeers() const { return readsPeers_; }
 
   // Collective. fd holds the window's memory at fileOffset.
   Status addWindow(unsigned char* own, uint64_t bytes, int fd, uint64_t fileOffset, HostWindow** window);
@@ -125,6 +128,9 @@ class HostFabric {
   explicit HostFabric(Group& group) : group_(group) {}
   Status shareControl(uint64_t hostKey, const std::vector<uint64_t>& hostKeys, std::vector<UniqueFd>* fds);
   Status openWire();
+  unsigned char* wireAddress(int rank) {
+    return wireAddresses_.data() + static_cast<size_t>(rank) * VCOLL_WIRE_ADDRESS_BYTES;
+  }
   void wakeLocalRanks();
   static void* resolve(void* context, uint32_t window, uint64_t offset, uint64_t bytes);
   static void signal(void* context, uint32_t counter, uint64_t add);
@@ -140,6 +146,8 @@ class HostFabric {
   ControlLayout layout_;
   WaitPolicy policy_;
   bool roomy_ = false;
+  bool readsPeers_ = false;
+  std::vector<int> pids_;  // by local rank
   uint32_t local_ = 0;
   FdExchange exchange_;
   uint64_t exchangeRound_ = 0;

@@ -12,7 +12,7 @@ namespace vcoll {
 class HostPort {
  public:
   // Calls of at least this size leave nothing in the caches worth keeping there.
-  static constexpr uint64_t kStreamingBytes = 4u << 20;
+  static constexpr uint64_t kStreamingBytes = 16u << 20;
 
   HostPort(HostFabric& fabric, const HostCall& call, uint64_t sequence, uint32_t lane, bool pulls)
       : fabric_(fabric),
@@ -26,6 +26,9 @@ class HostPort {
         streaming_(call.plan->totalBytes() >= kStreamingBytes) {}
 
   void enter() {
+    if (call_.sendAddress != nullptr) {
+      own_.header().sendAddress.store(reinterpret_cast<uintptr_t>(call_.sendAddress), std::memory_order_relaxed);
+    }
     gate(fabric_.local_).entered.store(sequence_, std::memory_order_seq_cst);
     fabric_.wakeLocalRanks();
   }
@@ -58,7 +61,11 @@ class HostPort {
   bool pulls() const { return pulls_; }
   void pull(uint32_t owner, uint32_t local, uint64_t offset, uint64_t bytes) {
     const uintptr_t to = call_.ownByOwner != nullptr ? call_.ownByOwner[owner] : call_.destinations[fabric_.local_];
-    copyBytes(pointer(to, offset), pointer(call_.sources[local], offset), bytes, false);
+    if (call_.sendAddress != nullptr) {
+      readPeer(local, owner, pointer(to, offset), offset, bytes);
+    } else {
+      copyBytes(pointer(to, offset), pointer(call_.sources[local], offset), bytes, false);
+    }
   }
   void landed(uint32_t owner, uint64_t offset, uint64_t bytes) {
     if (call_.ownByOwner != nullptr) pull(owner, fabric_.local_, offset, bytes);
@@ -70,6 +77,8 @@ class HostPort {
     }
   }
 
+  // Direct calls: the peer's send buffer holds its segment alone, which starts at plan offset ownSources[owner].
+  void readPeer(uint32_t local, uint32_t owner, void* to, uint64_t offset, uint64_t bytes);
   void reduce(const kernels::ReduceStep& step);
   void putPartial(uint32_t peer, uint32_t outId, uint32_t slot, uint64_t bytes, uint32_t ringId) {
     const FlowLayout& flow = fabric_.flow_;

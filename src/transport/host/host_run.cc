@@ -188,6 +188,7 @@ Status HostFabric::run(const HostCall& call, uint64_t* sequence) {
   } else {
     VCOLL_TRY(runLanes<kernels::ReduceScatterV<HostPort>>(call));
   }
+  if (call.sendAddress != nullptr && group_.raised()) return group_.failure();
   return signaturesAgree() ? Status() : checkRecords(call, true);
 }
 
