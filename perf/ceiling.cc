@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
+#include <ctime>
 #include <map>
 
 #include "perf/values.h"
@@ -31,8 +31,11 @@ VCOLL_PERF_CLONES uint64_t sumWords(const uint64_t* words, size_t n) {
   return total;
 }
 
-double now() {
-  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
+// CPU time, so that other work on the machine does not lower the limit.
+double cpuMicroseconds() {
+  timespec t{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) * 1e6 + static_cast<double>(t.tv_nsec) * 1e-3;
 }
 
 void touchOnce(const char* from, char* to, size_t bufferBytes, size_t bytes) {
@@ -48,13 +51,12 @@ void touchOnce(const char* from, char* to, size_t bufferBytes, size_t bytes) {
   }
 }
 
-struct Stamp {
+struct Share {
   uint64_t host;
-  double begin;
-  double end;
+  double slowest;  // us of the slowest rank
+  double sum;      // us of all ranks of the host
 };
 
-// Clocks are only compared inside a machine.
 uint64_t hostNumber() {
   char name[256] = "";
   gethostname(name, sizeof(name) - 1);
@@ -75,20 +77,21 @@ double ceilingMicroseconds(const Member& member, const void* from, void* to, siz
   double best = 0;
   for (int attempt = 0; attempt < 3; ++attempt) {
     member.barrier();
-    Stamp stamp{hostNumber(), now(), 0};
+    const double begin = cpuMicroseconds();
     for (uint64_t i = 0; i < rounds; ++i) {
       touchOnce(static_cast<const char*>(from), static_cast<char*>(to), bufferBytes, bytes);
     }
-    stamp.end = now();
-    std::map<uint64_t, Stamp> hosts;
-    for (const Stamp& s : member.gather(stamp)) {
-      const auto [at, added] = hosts.try_emplace(s.host, s);
-      if (added) continue;
-      at->second.begin = std::min(at->second.begin, s.begin);
-      at->second.end = std::max(at->second.end, s.end);
-    }
+    const double mine = cpuMicroseconds() - begin;
+    // Ranks share the cores of their host.
+    const double cores = static_cast<double>(std::max(sysconf(_SC_NPROCESSORS_ONLN), 1L));
+    std::map<uint64_t, Share> hosts;
     double slowest = 0;
-    for (const auto& [host, s] : hosts) slowest = std::max(slowest, s.end - s.begin);
+    for (const Share& s : member.gather(Share{hostNumber(), mine, mine})) {
+      Share& host = hosts[s.host];
+      host.slowest = std::max(host.slowest, s.slowest);
+      host.sum += s.sum;
+      slowest = std::max({slowest, host.slowest, host.sum / cores});
+    }
     const double each = slowest / static_cast<double>(rounds);
     best = attempt == 0 ? each : std::min(best, each);
   }

@@ -9,8 +9,9 @@
 
 namespace vcoll::perf {
 
-// Microseconds in which all ranks, each with bytes of its own, end a memcpy from from to to (to != nullptr) or a read
-// of from. bufferBytes: size of the buffers; more bytes than that go round again. 0 when no rank has bytes.
+// Microseconds in which all ranks, each with bytes of its own, can end a memcpy from from to to (to != nullptr) or a
+// read of from: the CPU time of the slowest rank, or that of all ranks of a host over its cores if that is more.
+// bufferBytes: size of the buffers; more bytes than that go round again. 0 when no rank has bytes.
 double ceilingMicroseconds(const Member& member, const void* from, void* to, size_t bufferBytes, size_t bytes);
 
 }  // namespace vcoll::perf

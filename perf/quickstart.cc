@@ -13,7 +13,7 @@
 namespace vcoll::perf {
 namespace {
 
-constexpr int kIterations = 9;
+constexpr int kIterations = 6;
 constexpr int kRounds = 3;
 
 const PerfType& type() { return *findType("bfloat16"); }

@@ -78,6 +78,10 @@ class SoloGroup final : public Group {
     return error_ ? *error_ : Status();
   }
   void onRaised(std::function<void()> callback) override {
+    if (!callback) {
+      if (!inForkedChild()) callback_->clear(engine_);
+      return;
+    }
     std::lock_guard lock(mutex_);
     hasCallback_ = true;
     callback_->set(std::move(callback));

@@ -43,7 +43,8 @@ class Group {
   virtual bool raised() const = 0;
   // Waits for the verdict after raised(); bounded by ~1 s.
   virtual Status failure() = 0;
-  // Called once, on the progress thread, when raised() turns true. Set before the first exchange.
+  // Called once, on the progress thread, when raised() turns true. Set before the first exchange. nullptr: when this
+  // returns the callback is not running and will not run.
   virtual void onRaised(std::function<void()> callback) = 0;
 
   // Says goodbye to the neighbours: their connections' end is then no error. Local, does not wait; data already written

@@ -192,6 +192,10 @@ Status TreeNode::failure() {
 }
 
 void TreeNode::onRaised(std::function<void()> callback) {
+  if (!callback) {
+    dropCallback();
+    return;
+  }
   if (!callback_.set(std::move(callback))) return;
   engine_->post([self = shared_from_this()] { self->callback_.fire(); });
 }
