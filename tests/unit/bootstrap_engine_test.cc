@@ -65,15 +65,15 @@ std::string progressThreadFile(const char* file) {
 
 std::string toHex(const vcollUniqueId& id) {
   std::string text;
-  for (const char byte : id.internal) text += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  for (const char byte : id.internal) text += formatText("{:02x}", static_cast<unsigned char>(byte));
   return text;
 }
 
 // This program again, as one rank of a group.
 pid_t spawnPeer(const vcollUniqueId& id, int nranks, int rank, const char* mode) {
-  const std::vector<std::string> values = {"VCOLL_TEST_ID=" + toHex(id), "VCOLL_TEST_NRANKS=" + std::to_string(nranks),
-                                           "VCOLL_TEST_RANK=" + std::to_string(rank),
-                                           std::string("VCOLL_TEST_MODE=") + mode};
+  const std::vector<std::string> values = {"BOOTSTRAP_TEST_ID=" + toHex(id), "BOOTSTRAP_TEST_NRANKS=" + std::to_string(nranks),
+                                           "BOOTSTRAP_TEST_RANK=" + std::to_string(rank),
+                                           std::string("BOOTSTRAP_TEST_MODE=") + mode};
   std::vector<char*> env;
   for (const std::string& value : values) env.push_back(const_cast<char*>(value.c_str()));
   for (char** entry = environ; *entry != nullptr; ++entry) env.push_back(*entry);
@@ -250,14 +250,14 @@ TEST_CASE("reading past the end of a message fails and stays failed", "[bootstra
 // ---- peers as processes ----
 
 TEST_CASE("a peer process of another test", "[.peer]") {
-  const std::string hex = std::getenv("VCOLL_TEST_ID");
-  const std::string mode = std::getenv("VCOLL_TEST_MODE");
+  const std::string hex = std::getenv("BOOTSTRAP_TEST_ID");
+  const std::string mode = std::getenv("BOOTSTRAP_TEST_MODE");
   vcollUniqueId id;
   for (size_t i = 0; i < sizeof id.internal; ++i) {
     id.internal[i] = static_cast<char>(std::stoi(hex.substr(2 * i, 2), nullptr, 16));
   }
   std::unique_ptr<Group> group;
-  REQUIRE(joinGroup(id, std::stoi(std::getenv("VCOLL_TEST_NRANKS")), std::stoi(std::getenv("VCOLL_TEST_RANK")),
+  REQUIRE(joinGroup(id, std::stoi(std::getenv("BOOTSTRAP_TEST_NRANKS")), std::stoi(std::getenv("BOOTSTRAP_TEST_RANK")),
                     Deadline::afterMs(20000), &group)
               .ok());
   std::vector<Blob> all;

@@ -251,6 +251,7 @@ Status HostFabric::shareControl(uint64_t hostKey, const std::vector<uint64_t>& h
   layout_ = makeControlLayout(flow_, static_cast<uint64_t>(params().stagingBytes));
   const auto rank = static_cast<uint32_t>(me);
   local_ = topology_->localOf(rank);
+  if (rank == 0) logInfo("fabric host: the only one in this build");
   logInfo("rank {} of {}: node {} of {}, local rank {}, {} rails, ring memory {} KiB", rank, ranks,
           topology_->nodeOf(rank), topology_->nodes(), local_, topology_->rails(), 2 * flow_.ringBytes() / 1024);
 
@@ -368,14 +369,17 @@ Status HostFabric::addWindow(unsigned char* own, uint64_t bytes, int fd, uint64_
 }
 
 void HostFabric::removeWindow(HostWindow* window) {
-  std::unique_ptr<HostWindow> ended;  // unmapped outside the lock
-  std::lock_guard lock(windowsMutex_);
-  const auto found =
-      std::find_if(windows_.begin(), windows_.end(), [window](const auto& entry) { return entry.get() == window; });
-  if (found == windows_.end()) return;
-  if (wireComm_ != nullptr) wire_->windowRemove(wireComm_, window->id);
-  ended = std::move(*found);
-  windows_.erase(found);
+  std::unique_ptr<HostWindow> ended;
+  {
+    std::lock_guard lock(windowsMutex_);
+    const auto found =
+        std::find_if(windows_.begin(), windows_.end(), [window](const auto& entry) { return entry.get() == window; });
+    if (found == windows_.end()) return;
+    ended = std::move(*found);
+    windows_.erase(found);
+  }
+  // resolve() refuses the window from here on. The wire waits for its progress thread, which may want the lock.
+  if (wireComm_ != nullptr) wire_->windowRemove(wireComm_, ended->id);
 }
 
 void* HostFabric::resolve(void* context, uint32_t window, uint64_t offset, uint64_t bytes) {
