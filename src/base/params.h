@@ -48,6 +48,9 @@ namespace vcoll {
     "Yields before a waiting thread sleeps on a futex. -1: by the number of local ranks and cores.")                      \
   X(stagingBytes, "VCOLL_STAGING_BYTES", int, 4194304, "64K..1G",                                                         \
     "Staging memory of a rank for calls on private buffers, allocated at init.")                                          \
+  X(directBytes, "VCOLL_DIRECT_BYTES", int, -1, "-1..64G",                                                                \
+    "AllGatherV on private buffers reads the peers' memory directly from this total on, if one node holds all ranks "     \
+    "and the system allows it; else it goes through staging memory. -1: 48K where each rank has a core, else never.")     \
   X(commId, "VCOLL_COMM_ID", text, "", "host:port or [ipv6]:port",                                                        \
     "Rendezvous address of vcollCommInitFromEnv: where rank 0 listens. Default: from the launcher's variables.")          \
   X(socketIfname, "VCOLL_SOCKET_IFNAME", text, "", "prefix list, ^exclude, =exact",                                       \

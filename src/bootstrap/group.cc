@@ -51,9 +51,7 @@ class TreeGroup final : public Group {
 class SoloGroup final : public Group {
  public:
   explicit SoloGroup(const Nonce& nonce) : nonce_(nonce) {}
-  ~SoloGroup() override {
-    if (!inForkedChild()) callback_->clear(engine_);
-  }
+  ~SoloGroup() override { dropCallback(); }
   int rank() const override { return 0; }
   int size() const override { return 1; }
   const Nonce& nonce() const override { return nonce_; }
@@ -78,10 +76,7 @@ class SoloGroup final : public Group {
     return error_ ? *error_ : Status();
   }
   void onRaised(std::function<void()> callback) override {
-    if (!callback) {
-      if (!inForkedChild()) callback_->clear(engine_);
-      return;
-    }
+    if (!callback) return dropCallback();
     std::lock_guard lock(mutex_);
     hasCallback_ = true;
     callback_->set(std::move(callback));
@@ -90,6 +85,15 @@ class SoloGroup final : public Group {
   void leave() override {}
 
  private:
+  void dropCallback() {
+    if (inForkedChild()) return;
+    const Engine* engine = nullptr;
+    {
+      std::lock_guard lock(mutex_);
+      engine = engine_;
+    }
+    callback_->clear(engine);  // may wait for the callback, which may use this group
+  }
   // The callback belongs on the progress thread, which is started for it only now.
   void fireLater() {  // mutex held
     if (!hasCallback_ || !Engine::get(&engine_).ok()) return;
@@ -335,8 +339,8 @@ Status joinGroupFromEnv(const LaunchInfo& info, Deadline deadline, std::unique_p
   if (!status.ok()) {
     return Status(status.code(),
                   formatText("rank 0 cannot serve the rendezvous at {}: {}; VCOLL_COMM_ID=host:port sets "
-                              "another address",
-                              info.address, status.text()));
+                             "another address",
+                             info.address, status.text()));
   }
   Listener* listener = nullptr;
   VCOLL_TRY(Listener::get(&listener));

@@ -72,6 +72,7 @@ struct LaunchInfo {
   std::string launcher;  // "torchrun", "slurm", "openmpi", "pmix" or "none"
   std::string address;   // host:port where rank 0 listens; empty when nranks == 1
 };
+// On an error *info holds what could be read, nranks above all.
 Status readLaunchInfo(LaunchInfo* info);
 // joinGroup with rank 0 listening at info.address for the time of the rendezvous.
 Status joinGroupFromEnv(const LaunchInfo& info, Deadline deadline, std::unique_ptr<Group>* group);

@@ -102,7 +102,7 @@ Status openMpiAddress(LaunchInfo* info) {
   VCOLL_TRY(number(local, 1, &localSize));
   if (localSize != info->nranks) {
     return needCommId(formatText("Open MPI started {} ranks, {} of them on this host, and names no host to meet at",
-                                  info->nranks, localSize));
+                                 info->nranks, localSize));
   }
   if (job.name == nullptr) return needCommId("PMIX_NAMESPACE and OMPI_MCA_ess_base_jobid are not set");
   info->address = hostPort("127.0.0.1", portFrom(job.value));
@@ -130,6 +130,17 @@ Status readLauncher(LaunchInfo* info, AddressOf* addressOf) {
     *addressOf = openMpiAddress;
     return rankAndSize(openMpiRank, openMpiSize, info);
   }
+  if (openMpiSize.name != nullptr) {
+    info->launcher = "openmpi";
+    VCOLL_TRY(number(openMpiSize, 1, &info->nranks));
+    if (info->nranks > 1) {
+      return makeError(
+          vcollInvalidUsage,
+          "OMPI_COMM_WORLD_SIZE is {} but OMPI_COMM_WORLD_RANK is not set: every rank would be alone; start "
+          "the program with mpirun, or unset the variable",
+          openMpiSize.value);
+    }
+  }
   if (slurmRank.name != nullptr && slurmSize.name != nullptr) {
     info->launcher = "slurm";
     *addressOf = slurmAddress;
@@ -153,7 +164,9 @@ Status readLauncher(LaunchInfo* info, AddressOf* addressOf) {
 Status readLaunchInfo(LaunchInfo* info) {
   LaunchInfo fresh;
   AddressOf addressOf = nullptr;
-  VCOLL_TRY(readLauncher(&fresh, &addressOf));
+  const Status found = readLauncher(&fresh, &addressOf);
+  *info = fresh;
+  VCOLL_TRY(found);
   if (fresh.nranks > 1) {
     Params fromEnv;
     VCOLL_TRY(readParams(&fromEnv));
@@ -166,7 +179,7 @@ Status readLaunchInfo(LaunchInfo* info) {
       fresh.address = fromEnv.commId;
     }
   }
-  *info = fresh;
+  info->address = fresh.address;
   return {};
 }
 

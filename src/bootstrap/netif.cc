@@ -97,11 +97,11 @@ Status chooseInterface(const std::vector<IfAddress>& interfaces, const std::stri
     const std::string text = address.endpoint.text();
     candidates +=
         formatText("{}{} {}{}{}{}", candidates.empty() ? "" : ", ", address.name, text.substr(0, text.rfind(':')),
-                    reason.empty() ? "" : " (", reason, reason.empty() ? "" : ")");
+                   reason.empty() ? "" : " (", reason, reason.empty() ? "" : ")");
   }
   if (best == nullptr) {
     const std::string wanted = formatText("{}{}{}{}", ifname.empty() ? "" : " VCOLL_SOCKET_IFNAME=", ifname,
-                                           family.empty() ? "" : " VCOLL_SOCKET_FAMILY=", family);
+                                          family.empty() ? "" : " VCOLL_SOCKET_FAMILY=", family);
     return makeError(wanted.empty() ? vcollSystemError : vcollInvalidArgument,
                      "no network interface to listen on{}{}; this host has: {}", wanted.empty() ? "" : " with", wanted,
                      candidates.empty() ? "none" : candidates);

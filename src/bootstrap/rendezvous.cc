@@ -6,6 +6,7 @@
 #include <future>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "base/log.h"
@@ -75,6 +76,7 @@ class Server final : public std::enable_shared_from_this<Server> {
   std::shared_ptr<Server> keptByVisitors_;  // this, while there are any: their links and timers call back
   std::map<int, uint64_t> joined_;          // rank: visitor
   std::optional<Status> outcome_;           // what late comers are told
+  std::set<int> told_;                      // ranks that came and were or will be answered
   uint64_t stopTimer_ = 0;
 };
 
@@ -127,6 +129,9 @@ void Server::accept(int fd, const std::vector<std::byte>& payload) {
   // The version comes first and stays first: another version's request may be of another length.
   const bool whole = reader.value(&request);
   if (!whole) Unpacker(payload).value(&request.version);
+  // A rank that knows of the failure tries again, before rank 0 does: it is not told of the old failure twice.
+  if (wellKnown_ && outcome_ && told_.contains(request.rank)) return forgetVisitor(id);
+  told_.insert(request.rank);
   Status status = check(request);
   if (status.ok() && !whole) status = makeError(vcollInternalError, "a malformed request to join");
   if (!status.ok()) {

@@ -77,8 +77,8 @@ Status parseHostPort(std::string_view text, std::string_view source, std::string
   const char* end = text.data() + text.size();
   const char* begin = colon == std::string_view::npos ? end : text.data() + colon + 1;
   const auto [stop, error] = std::from_chars(begin, end, number);
-  const bool bareColons = !bracketed && name.find(':') != std::string_view::npos;
-  if (name.empty() || bareColons || error != std::errc() || stop != end || number == 0) {
+  const bool odd = name.find_first_of(bracketed ? "[]" : ":[]") != std::string_view::npos;
+  if (name.empty() || odd || error != std::errc() || stop != end || number == 0) {
     return makeError(vcollInvalidArgument, "{} is \"{}\": it must be host:port or [ipv6]:port", source, text);
   }
   *host = name;

@@ -100,7 +100,12 @@ Status Comm::finalize() {
 
 void Comm::abort() { group_->raise(makeError(vcollAborted, "the communicator was aborted by rank {}", rank())); }
 
-Status Comm::asyncError() const { return group_->failed() ? group_->failure() : Status(); }
+Status Comm::asyncError() const { return group_->failed() ? withName(group_->failure()) : Status(); }
+
+Status Comm::withName(const Status& error) const {
+  if (config_.name.empty()) return error;
+  return {error.code(), formatText("communicator \"{}\": {}", config_.name, error.text())};
+}
 
 Status Comm::registerWindow(void* pointer, size_t bytes, WindowHandle** window) {
   AllocationRef memory;
@@ -136,7 +141,7 @@ Status Comm::deregisterWindow(WindowHandle* window) {
 }
 
 // Compares digests; where they differ, the tables, to name the first difference: field `i % fieldCount` of item
-// `i / fieldCount`. The same error on every rank.
+// `i / fieldCount`. item nullptr: the table is a type and then the array fields[0]. The same error on every rank.
 Status Comm::agree(CallKind kind, uint64_t digest, const std::vector<uint64_t>& table, const char* const* fields,
                    size_t fieldCount, const char* item) {
   if (size() == 1) return {};
@@ -161,7 +166,13 @@ Status Comm::agree(CallKind kind, uint64_t digest, const std::vector<uint64_t>& 
     size_t i = 0;
     while (i < words && word(0, i) == word(other, i)) ++i;
     if (i == words && all[0].size() == all[other].size()) continue;
-    if (i < words) {
+    if (item == nullptr && i < words) {
+      const auto shown = [&](size_t r) {
+        return i == 0 ? std::string(typeInfo(static_cast<int>(word(r, 0)))->name) : formatText("{}", word(r, i));
+      };
+      error = makeError(vcollMismatch, "{}: {}: rank 0 has {}, rank {} has {}", callName(kind),
+                        i == 0 ? "type" : formatText("{}[{}]", fields[0], i - 1), shown(0), other, shown(other));
+    } else if (i < words) {
       error = makeError(vcollMismatch, "{}: {} {} of {}: rank 0 has {}, rank {} has {}", callName(kind),
                         fields[i % fieldCount], item, i / fieldCount, static_cast<int64_t>(word(0, i)), other,
                         static_cast<int64_t>(word(other, i)));

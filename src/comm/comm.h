@@ -91,9 +91,11 @@ class Comm {
   template <typename Work>
   Status inTurn(uint64_t ticket, Work& work, CallNeeds needs);
 
+  Status withName(const Status& error) const;
   Status agree(CallKind kind, uint64_t digest, const std::vector<uint64_t>& table, const char* const* fields,
                size_t fieldCount, const char* item);
-  Status shapeFor(CallKind kind, vcollDataType_t type, const std::vector<size_t>& counts, PrivateShape** shape);
+  Status shapeFor(CallKind kind, vcollDataType_t type, vcollRedOp_t op, const std::vector<size_t>& counts,
+                  PrivateShape** shape);
   Status runPlan(const Plan& plan, HostCall* call);
   Status runPrivateAllGatherV(const unsigned char* send, unsigned char* recv, const std::vector<size_t>& counts,
                               const std::vector<uint64_t>& displacementBytes, vcollDataType_t type);
@@ -101,7 +103,7 @@ class Comm {
                                   vcollDataType_t type, vcollRedOp_t op);
   Status runDirectAllGatherV(const PrivateShape& shape, const unsigned char* send, unsigned char* recv,
                              const std::vector<uint64_t>& displacementBytes);
-  // Large calls between ranks with cores of their own: one copy straight from the sender's private memory.
+  // AllGatherV of larger calls within one node: one copy straight from the sender's private memory.
   bool isDirect(CallKind kind, uint64_t totalBytes) const;
   Status useHalf(uint64_t* offset);
   Deadline deadline() const { return Deadline::afterMs(config_.timeoutMs); }

@@ -5,6 +5,7 @@
 // it last.
 #include <algorithm>
 
+#include "base/params.h"
 #include "base/types.h"
 #include "comm/comm.h"
 #include "transport/host/reduce.h"
@@ -15,13 +16,16 @@ namespace {
 // Shapes kept; the least recently used goes first. Calls are the same on all ranks, so all keep the same ones.
 constexpr size_t kMaxShapes = 128;
 
-// From here on one copy at the kernel's speed beats two at the caches'.
+// Total from which one copy at the kernel's speed beats two at the caches', where every rank has a core of its own. With
+// fewer cores staging won or drew at all sizes (docs/performance.md), and for ReduceScatterV always.
 constexpr uint64_t kDirectBytes = 48u << 10;
 
 uintptr_t addressOf(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); }
 }  // namespace
 
-Status Comm::shapeFor(CallKind kind, vcollDataType_t type, const std::vector<size_t>& counts, PrivateShape** shape) {
+// op is announced as run() will: a record that changes once it is shown would look like another call.
+Status Comm::shapeFor(CallKind kind, vcollDataType_t type, vcollRedOp_t op, const std::vector<size_t>& counts,
+                      PrivateShape** shape) {
   const auto found = std::find_if(shapes_.begin(), shapes_.end(), [&](const auto& entry) {
     return entry->kind() == kind && entry->type() == type && entry->counts() == counts;
   });
@@ -38,13 +42,14 @@ Status Comm::shapeFor(CallKind kind, vcollDataType_t type, const std::vector<siz
   RecordFields fields;
   fields.kind = kind;
   fields.type = static_cast<uint64_t>(type);
+  fields.op = kind == CallKind::kReduceScatterV ? static_cast<uint64_t>(op) : 0;
   fields.bytes = made->totalBytes();
   fields.digest = made->digest();
   fabric_->announceNext(fields);
-  std::vector<uint64_t> table(counts.begin(), counts.end());
-  table.push_back(static_cast<uint64_t>(type));
+  std::vector<uint64_t> table = {static_cast<uint64_t>(type)};
+  table.insert(table.end(), counts.begin(), counts.end());
   static constexpr const char* kFields[] = {"recvcounts"};
-  VCOLL_TRY(agree(kind, made->digest(), table, kFields, 1, "entry"));
+  VCOLL_TRY(agree(kind, made->digest(), table, kFields, 1, nullptr));
   for (uint64_t round = 0; round < made->rounds(); ++round) VCOLL_TRY(fabric_->connect(made->planOfRound(round)));
 
   if (shapes_.size() == kMaxShapes) {
@@ -58,7 +63,9 @@ Status Comm::shapeFor(CallKind kind, vcollDataType_t type, const std::vector<siz
 }
 
 bool Comm::isDirect(CallKind kind, uint64_t totalBytes) const {
-  return kind == CallKind::kAllGatherV && totalBytes >= kDirectBytes && fabric_->roomy() && fabric_->readsPeers();
+  if (kind != CallKind::kAllGatherV || !fabric_->readsPeers()) return false;
+  if (params().directBytes >= 0) return totalBytes >= static_cast<uint64_t>(params().directBytes);
+  return fabric_->roomy() && totalBytes >= kDirectBytes;
 }
 
 Status Comm::useHalf(uint64_t* offset) {
@@ -70,7 +77,7 @@ Status Comm::useHalf(uint64_t* offset) {
 Status Comm::runPrivateAllGatherV(const unsigned char* send, unsigned char* recv, const std::vector<size_t>& counts,
                                   const std::vector<uint64_t>& displacementBytes, vcollDataType_t type) {
   PrivateShape* shape = nullptr;
-  VCOLL_TRY(shapeFor(CallKind::kAllGatherV, type, counts, &shape));
+  VCOLL_TRY(shapeFor(CallKind::kAllGatherV, type, vcollSum, counts, &shape));
   const auto me = static_cast<uint32_t>(rank());
   const auto placeOf = [&](uint32_t r) { return displacementBytes.empty() ? shape->begin(r) : displacementBytes[r]; };
   if (isDirect(CallKind::kAllGatherV, shape->totalBytes())) {
@@ -111,7 +118,7 @@ Status Comm::runDirectAllGatherV(const PrivateShape& shape, const unsigned char*
   const auto placeOf = [&](uint32_t r) { return displacementBytes.empty() ? shape.begin(r) : displacementBytes[r]; };
   for (uint32_t r = 0; r < ownByOwner_.size(); ++r) {
     ownByOwner_[r] = addressOf(recv) + placeOf(r) - shape.begin(r);
-    ownSources_[r] = shape.begin(r);
+    ownSources_[r] = shape.begin(r);  // a send buffer holds its rank's part alone
   }
   HostCall call;
   call.kind = CallKind::kAllGatherV;
@@ -130,7 +137,7 @@ Status Comm::runDirectAllGatherV(const PrivateShape& shape, const unsigned char*
 Status Comm::runPrivateReduceScatterV(const unsigned char* send, unsigned char* recv, const std::vector<size_t>& counts,
                                       vcollDataType_t type, vcollRedOp_t op) {
   PrivateShape* shape = nullptr;
-  VCOLL_TRY(shapeFor(CallKind::kReduceScatterV, type, counts, &shape));
+  VCOLL_TRY(shapeFor(CallKind::kReduceScatterV, type, op, counts, &shape));
   const auto me = static_cast<uint32_t>(rank());
   const uint32_t node = topology().nodeOf(me);
   const uint32_t local = topology().localOf(me);

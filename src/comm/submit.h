@@ -20,6 +20,7 @@ Status Comm::inTurn(uint64_t ticket, Work& work, CallNeeds needs) {
   } else {
     status = work();
   }
+  if (!status.ok()) status = withName(status);
   served_.store(ticket + 1);
   served_.notify_all();
   return status;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every bad argument of every entry point is vcollInvalidArgument, with its name and value in the text, and harms nobody.
+// Every bad argument of every entry point is vcollInvalidArgument, with its name and value in the text, and harms
+// nobody.
 #include <initializer_list>
 
 #include "harness.h"
@@ -13,11 +14,11 @@ namespace {
 void expectRefused(int line, vcollResult_t got, vcollResult_t wanted, std::initializer_list<const char*> words) {
   const std::string text = vcollGetLastError(nullptr);
   if (got != wanted) {
-    fail(__FILE__, line, fmt::format("gave {} ({}), expected {}", vcollGetErrorString(got), text, vcollGetErrorString(wanted)));
+    fail(__FILE__, line, say("gave {} ({}), expected {}", vcollGetErrorString(got), text, vcollGetErrorString(wanted)));
     return;
   }
   for (const char* word : words) {
-    if (text.find(word) == std::string::npos) fail(__FILE__, line, fmt::format("\"{}\" does not say \"{}\"", text, word));
+    if (text.find(word) == std::string::npos) fail(__FILE__, line, say("\"{}\" does not say \"{}\"", text, word));
   }
 }
 #define REFUSED(call, ...) expectRefused(__LINE__, (call), vcollInvalidArgument, {__VA_ARGS__})
@@ -192,15 +193,18 @@ void privateCalls(vcollComm_t comm) {
   REFUSED(gather(nullptr, 4, recv.data(), counts.data(), nullptr), "sendbuf", "NULL");
   REFUSED(gather(send.data(), 4, nullptr, counts.data(), nullptr), "recvbuf", "NULL");
   REFUSED(vcollAllGatherV(send.data(), 4, recv.data(), counts.data(), nullptr, badType, comm, nullptr), "type", "99");
-  REFUSED(vcollAllGatherV(send.data(), 4, recv.data(), counts.data(), nullptr, negativeType, comm, nullptr), "type", "-1");
+  REFUSED(vcollAllGatherV(send.data(), 4, recv.data(), counts.data(), nullptr, negativeType, comm, nullptr), "type",
+          "-1");
   REFUSED(vcollAllGatherV(send.data(), 4, recv.data(), counts.data(), nullptr, vcollInt32, nullptr, nullptr), "comm");
-  REFUSED(vcollAllGatherV(send.data(), 4, recv.data(), counts.data(), nullptr, vcollInt32, comm, garbage<vcollStream_t>()),
-          "stream");
+  REFUSED(
+      vcollAllGatherV(send.data(), 4, recv.data(), counts.data(), nullptr, vcollInt32, comm, garbage<vcollStream_t>()),
+      "stream");
   std::vector<size_t> huge(ranks, SIZE_MAX / 2 + 1);
   REFUSED(gather(send.data(), huge[rank], recv.data(), huge.data(), nullptr), "recvcounts", "9223372036854775808");
   huge.assign(ranks, SIZE_MAX / 4);  // fits in elements, not in bytes
   REFUSED(gather(send.data(), huge[rank], recv.data(), huge.data(), nullptr), "recvcounts", "overflows");
-  REFUSED(vcollReduceScatterV(send.data(), recv.data(), huge.data(), vcollInt32, vcollSum, comm, nullptr), "recvcounts");
+  REFUSED(vcollReduceScatterV(send.data(), recv.data(), huge.data(), vcollInt32, vcollSum, comm, nullptr),
+          "recvcounts");
   if (ranks > 1) {
     std::vector<size_t> at = displs;
     at[1] = at[0] + 3;
@@ -218,7 +222,8 @@ void privateCalls(vcollComm_t comm) {
   REFUSED(reduce(send.data(), recv.data(), counts.data(), vcollInt32, outside<vcollRedOp_t>(5)), "op", "5");
   REFUSED(reduce(send.data(), recv.data(), counts.data(), vcollInt32, outside<vcollRedOp_t>(-2)), "op", "-2");
   REFUSED(vcollReduceScatterV(send.data(), recv.data(), counts.data(), vcollInt32, vcollSum, nullptr, nullptr), "comm");
-  REFUSED(vcollReduceScatterV(send.data(), recv.data(), counts.data(), vcollInt32, vcollSum, comm, garbage<vcollStream_t>()),
+  REFUSED(vcollReduceScatterV(send.data(), recv.data(), counts.data(), vcollInt32, vcollSum, comm,
+                              garbage<vcollStream_t>()),
           "stream");
   // NULL is fine where the count is 0.
   const std::vector<size_t> none(ranks, 0);
@@ -318,7 +323,8 @@ void structSizes() {
   end.reset(config.size, 0);
   std::memcpy(end.data(), &config, config.size);
   vcollComm_t comm = nullptr;
-  MUST(vcollCommInitRankConfig(&comm, worldSize, sharedId(), worldRank, reinterpret_cast<const vcollConfig_t*>(end.data())));
+  MUST(vcollCommInitRankConfig(&comm, worldSize, sharedId(), worldRank,
+                               reinterpret_cast<const vcollConfig_t*>(end.data())));
   expectUsable(comm);
   config.timeoutMs = 0;
   std::memcpy(end.data(), &config, config.size);

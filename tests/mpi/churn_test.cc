@@ -49,8 +49,8 @@ struct Footprint {
            virtualKib <= before.virtualKib + 16384 && residentKib <= before.residentKib + 4096;
   }
   std::string text() const {
-    return fmt::format("{} fds, {} threads, {} maps, {} KiB virtual, {} KiB resident", fds, threads, maps, virtualKib,
-                       residentKib);
+    return say("{} fds, {} threads, {} maps, {} KiB virtual, {} KiB resident", fds, threads, maps, virtualKib,
+               residentKib);
   }
 };
 
@@ -180,7 +180,8 @@ void manySuite() {
         }
         MUST(vcollHostStreamSynchronize(stream));
         if (worldRank == 0) {
-          std::printf("  %4d calls%s: %.2f us each\n", calls, asynchronous ? " on a stream" : "", 1e6 * (now() - start) / calls);
+          std::printf("  %4d calls%s: %.2f us each\n", calls, asynchronous ? " on a stream" : "",
+                      1e6 * (now() - start) / calls);
         }
         EXPECT(recv[0] == static_cast<float>(worldSize), "{}", recv[0]);
       }

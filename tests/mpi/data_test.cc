@@ -55,7 +55,9 @@ void allReductions(PrivateCalls* calls, Random* random) {
         shape.op = static_cast<vcollRedOp_t>(op);
         shape.counts = randomCounts(random, calls->ranks(), 300);
         shape.inPlace = inPlace;
-        const bool mpiKnows = op != vcollAvg && type != vcollFloat16 && type != vcollBfloat16;
+        // Open MPI has no such types and operation, and its vector code saturates sums of 8-bit integers.
+        const bool mpiKnows = op != vcollAvg && type != vcollFloat16 && type != vcollBfloat16 &&
+                              !(op == vcollSum && sizeOfType(type) == 1);
         calls->reduceScatterV(shape, random->next(), mpiKnows);
       }
     }

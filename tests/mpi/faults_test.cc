@@ -84,7 +84,8 @@ void judgeKill(const char* role, const std::vector<int>& layout) {
   CHECK(killed > 0, "rank 2 never died");
   for (const int r : {0, 1, 3}) {
     const Verdict verdict = job.verdict(r);
-    expectFailure(verdict, "call", vcollRemoteError, killed, 5, {"rank 2"});
+    // The sockets of a killed process close after its memory is gone, which takes a while on a busy machine.
+    expectFailure(verdict, "call", vcollRemoteError, killed, 8, {"rank 2"});
     expectDestroyed(verdict);
     std::printf("  rank %d, %.3f s after the kill: %s\n", r, verdict.number("call.end") - killed,
                 verdict.text("call.text").c_str());
@@ -152,11 +153,11 @@ void late() {
   }
 }
 
-// Ranks 2 and, with VCOLL_TEST_MISSING=2, 4 leave out call #17.
+// Ranks 2 and, with RANKS_MISSING=2, 4 leave out call #17.
 void missingRank() {
   const vcollComm_t comm = initFromEnv();
   for (int call = 1; call <= 16; ++call) (void)gather(comm);
-  const char* missing = getenv("VCOLL_TEST_MISSING");
+  const char* missing = getenv("RANKS_MISSING");
   if (rank == 2 || (rank == 4 && missing != nullptr)) sleepMs(3500);
   told("call", comm, [&] { return gather(comm); });
   destroyTold(comm);
@@ -172,7 +173,7 @@ void missing() {
     std::printf("  rank %d: %s\n", r, verdict.text("call.text").c_str());
   }
   Job two("missing");
-  two.mpirun(5, {{"VCOLL_TIMEOUT_MS", "1500"}, {"VCOLL_TEST_MISSING", "2"}});
+  two.mpirun(5, {{"VCOLL_TIMEOUT_MS", "1500"}, {"RANKS_MISSING", "2"}});
   (void)two.wait(20);
   for (const int r : {0, 1, 3}) {
     const Verdict verdict = two.verdict(r);
@@ -224,7 +225,8 @@ void judgeWait(const std::vector<int>& layout) {
   double total = 0;
   for (int r = 0; r < 8; ++r) {
     const Verdict verdict = job.verdict(r);
-    CHECK(verdict.text("call.result") == vcollGetErrorString(vcollSuccess), "rank {}: {}", r, verdict.text("call.text"));
+    CHECK(verdict.text("call.result") == vcollGetErrorString(vcollSuccess), "rank {}: {}", r,
+          verdict.text("call.text"));
     if (r < 7) total += verdict.number("cpu");
   }
   std::printf("  7 waiters for a rank 3 s late used %.4f CPU-s\n", total);
@@ -251,9 +253,10 @@ void judgeExit(const std::vector<int>& layout) {
   job.mpirun(2, {}, layout);
   const std::vector<int> codes = job.wait(20);
   CHECK(codes[0] == 0, "mpirun ended with {}", codes[0]);
-  for (const int r : {0, 1}) CHECK(job.verdict(r).text("call.result") == "success" ||
-                                       job.verdict(r).text("call.result") == vcollGetErrorString(vcollSuccess),
-                                   "{}", job.verdict(r).text("call.text"));
+  for (const int r : {0, 1})
+    CHECK(job.verdict(r).text("call.result") == "success" ||
+              job.verdict(r).text("call.result") == vcollGetErrorString(vcollSuccess),
+          "{}", job.verdict(r).text("call.text"));
 }
 void exitWithoutDestroy() {
   judgeExit({});
@@ -274,10 +277,10 @@ void forkRank() {
     int size = 0;
     vcollUniqueId id;
     vcollStream_t stream = nullptr;
-    const bool right = vcollCommCount(comm, &size) == vcollInvalidUsage && vcollGetUniqueId(&id) == vcollInvalidUsage &&
-                       vcollCommAbort(comm) == vcollInvalidUsage && vcollHostStreamCreate(&stream) == vcollInvalidUsage &&
-                       vcollCommDestroy(comm) == vcollInvalidUsage &&
-                       std::strstr(vcollGetLastError(nullptr), "fork") != nullptr;
+    const bool right =
+        vcollCommCount(comm, &size) == vcollInvalidUsage && vcollGetUniqueId(&id) == vcollInvalidUsage &&
+        vcollCommAbort(comm) == vcollInvalidUsage && vcollHostStreamCreate(&stream) == vcollInvalidUsage &&
+        vcollCommDestroy(comm) == vcollInvalidUsage && std::strstr(vcollGetLastError(nullptr), "fork") != nullptr;
     std::exit(right ? 42 : 1);  // with atexit handlers
   }
   int status = 0;
@@ -304,20 +307,37 @@ void forked() {
 
 const std::vector<Case>& faultCases() {
   static const auto* const cases = new std::vector<Case>{
-      {"kill-idle", killIdle},       {"kill-idle-nodes", killIdleNodes},     {"kill-gather", killGather},
-      {"kill-gather-nodes", killGatherNodes}, {"kill-reduce", killReduce},   {"kill-reduce-nodes", killReduceNodes},
-      {"stop", stop},                {"stop-nodes", stopNodes},              {"late", late},
-      {"missing", missing},          {"absent", absent},                     {"waiting", waiting},
-      {"waiting-nodes", waitingNodes}, {"exit", exitWithoutDestroy},         {"fork", forked},
+      {"kill-idle", killIdle},
+      {"kill-idle-nodes", killIdleNodes},
+      {"kill-gather", killGather},
+      {"kill-gather-nodes", killGatherNodes},
+      {"kill-reduce", killReduce},
+      {"kill-reduce-nodes", killReduceNodes},
+      {"stop", stop},
+      {"stop-nodes", stopNodes},
+      {"late", late},
+      {"missing", missing},
+      {"absent", absent},
+      {"waiting", waiting},
+      {"waiting-nodes", waitingNodes},
+      {"exit", exitWithoutDestroy},
+      {"fork", forked},
   };
   return *cases;
 }
 
 const std::vector<Role>& faultRoles() {
   static const auto* const roles = new std::vector<Role>{
-      {"kill-idle", killIdleRank}, {"kill-gather", killGatherRank}, {"kill-reduce", killReduceRank}, {"stop", stopRank},
-      {"late", lateRank},          {"missing", missingRank},        {"absent", absentRank},          {"wait", waitRank},
-      {"exit", exitRank},          {"fork", forkRank},
+      {"kill-idle", killIdleRank},
+      {"kill-gather", killGatherRank},
+      {"kill-reduce", killReduceRank},
+      {"stop", stopRank},
+      {"late", lateRank},
+      {"missing", missingRank},
+      {"absent", absentRank},
+      {"wait", waitRank},
+      {"exit", exitRank},
+      {"fork", forkRank},
   };
   return *roles;
 }

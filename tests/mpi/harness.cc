@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "harness.h"
-
+#define FMT_HEADER_ONLY
+#include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -12,6 +12,8 @@
 #include <cstring>
 #include <sstream>
 #include <thread>
+
+#include "harness.h"
 
 namespace suite {
 
@@ -31,14 +33,18 @@ std::vector<int> nodeSizes() {
 }
 }  // namespace
 
+std::string sayArguments(fmt::string_view format, fmt::format_args arguments) {
+  return fmt::vformat(format, arguments);
+}
+
 void fail(const char* file, int line, const std::string& text) {
   constexpr int kShown = 12;
   const int count = ++failures;
   if (count > kShown) return;
   const char* slash = std::strrchr(file, '/');
-  const std::string message = fmt::format("FAIL rank {} {} {}:{}: {}{}\n", worldRank, runningCase,
-                                          slash == nullptr ? file : slash + 1, line, text,
-                                          count == kShown ? " (further ones of this rank are not shown)" : "");
+  const std::string message =
+      say("FAIL rank {} {} {}:{}: {}{}\n", worldRank, runningCase, slash == nullptr ? file : slash + 1, line, text,
+          count == kShown ? " (further ones of this rank are not shown)" : "");
   std::fputs(message.c_str(), stderr);
 }
 
@@ -52,6 +58,8 @@ void runCase(const char* name, const std::function<void()>& body) {
   try {
     body();
   } catch (const Abandon&) {
+    sleepMs(2000);  // let the others say what they saw
+    MPI_Abort(MPI_COMM_WORLD, 1);
   }
   int mine = failures.load() - before;
   int all = 0;
@@ -80,16 +88,16 @@ int nodesOfLayout() {
   return nodes;
 }
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 void sleepMs(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
 
 double cpuSeconds() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& t) { return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6; };
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6;
+  };
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 

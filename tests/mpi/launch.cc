@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launch.h"
-
+#define FMT_HEADER_ONLY
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -21,7 +21,13 @@
 #include <numeric>
 #include <thread>
 
+#include "launch.h"
+
 namespace launch {
+
+std::string sayArguments(fmt::string_view format, fmt::format_args arguments) {
+  return fmt::vformat(format, arguments);
+}
 
 int rank = 0;
 int ranks = 1;
@@ -43,11 +49,13 @@ void clearEnvironment() {
   std::vector<std::string> names;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string name = std::string(*entry).substr(0, std::string(*entry).find('='));
-    for (const char* prefix : {"VCOLL_", "OMPI_COMM", "PMIX_", "SLURM_", "RANK", "WORLD_SIZE", "MASTER_", "TORCHELASTIC"}) {
+    for (const char* prefix :
+         {"VCOLL_", "OMPI_COMM", "PMIX_", "SLURM_", "RANK", "WORLD_SIZE", "MASTER_", "TORCHELASTIC"}) {
       if (name.rfind(prefix, 0) == 0) names.push_back(name);
     }
   }
   for (const std::string& name : names) unsetenv(name.c_str());
+  setenv("VCOLL_DEBUG", "NONE", 1);  // errors are expected; their texts are checked
 }
 
 template <typename Child>
@@ -80,7 +88,7 @@ void tell(const std::string& key, const std::string& value) {
   std::fprintf(verdictFile, "%s=%s\n", key.c_str(), value.c_str());
   std::fflush(verdictFile);
 }
-void tell(const std::string& key, double value) { tell(key, fmt::format("{:.6f}", value)); }
+void tell(const std::string& key, double value) { tell(key, say("{:.6f}", value)); }
 
 vcollResult_t told(const std::string& key, vcollComm_t comm, const std::function<vcollResult_t()>& call) {
   const double start = now();
@@ -107,7 +115,9 @@ double now() { return std::chrono::duration<double>(std::chrono::steady_clock::n
 double cpuSeconds() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& t) { return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6; };
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6;
+  };
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
@@ -118,7 +128,7 @@ vcollResult_t gather(vcollComm_t comm) {
   std::vector<int> all(counts.size(), -1);
   const vcollResult_t result = vcollAllGatherV(&rank, 1, all.data(), counts.data(), nullptr, vcollInt32, comm, nullptr);
   for (int r = 0; r < ranks && result == vcollSuccess; ++r) {
-    if (all[static_cast<size_t>(r)] != r) tell("data", fmt::format("element {} is {}", r, all[static_cast<size_t>(r)]));
+    if (all[static_cast<size_t>(r)] != r) tell("data", say("element {} is {}", r, all[static_cast<size_t>(r)]));
   }
   return result;
 }
@@ -132,7 +142,7 @@ vcollResult_t gatherMuch(vcollComm_t comm, size_t bytes) {
   const vcollResult_t result =
       vcollAllGatherV(send.data(), bytes, recv.data(), counts.data(), nullptr, vcollUint8, comm, nullptr);
   for (size_t r = 0; r < counts.size() && result == vcollSuccess; ++r) {
-    if (recv[r * bytes] != r || recv[(r + 1) * bytes - 1] != r) tell("data", fmt::format("part {} is wrong", r));
+    if (recv[r * bytes] != r || recv[(r + 1) * bytes - 1] != r) tell("data", say("part {} is wrong", r));
   }
   return result;
 }
@@ -145,8 +155,9 @@ vcollResult_t reduceMuch(vcollComm_t comm, size_t floats) {
   const std::vector<size_t> counts(static_cast<size_t>(ranks), floats);
   const vcollResult_t result =
       vcollReduceScatterV(send.data(), recv.data(), counts.data(), vcollFloat32, vcollSum, comm, nullptr);
-  if (result == vcollSuccess && (recv[0] != static_cast<float>(ranks) || recv[floats - 1] != static_cast<float>(ranks))) {
-    tell("data", fmt::format("a sum is {}", recv[0]));
+  if (result == vcollSuccess &&
+      (recv[0] != static_cast<float>(ranks) || recv[floats - 1] != static_cast<float>(ranks))) {
+    tell("data", say("a sum is {}", recv[0]));
   }
   return result;
 }
@@ -197,9 +208,21 @@ void Job::mpirun(int ranksOfJob, const Environment& environment, const std::vect
   const pid_t pid = spawn([&] {
     setEnvironment({{"OMPI_ALLOW_RUN_AS_ROOT", "1"}, {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"}});
     setEnvironment(environment);
-    std::vector<std::string> all = {VCOLL_TEST_MPIRUN, "--enable-recovery", "--oversubscribe", "--bind-to", "none",
-                                    "--mca", "mpi_yield_when_idle", "1", "-np", std::to_string(ranksOfJob), self,
-                                    "--role", role_, "--directory", directory_};
+    std::vector<std::string> all = {VCOLL_TEST_MPIRUN,
+                                    "--enable-recovery",
+                                    "--oversubscribe",
+                                    "--bind-to",
+                                    "none",
+                                    "--mca",
+                                    "mpi_yield_when_idle",
+                                    "1",
+                                    "-np",
+                                    std::to_string(ranksOfJob),
+                                    self,
+                                    "--role",
+                                    role_,
+                                    "--directory",
+                                    directory_};
     std::string nodes;
     for (const int node : layout) nodes += (nodes.empty() ? "" : ",") + std::to_string(node);
     if (!nodes.empty()) all.insert(all.end(), {"--nodes", nodes});
@@ -244,7 +267,7 @@ std::vector<int> Job::wait(double seconds) {
       if (name.rfind("rank", 0) != 0) continue;
       const auto pid = static_cast<pid_t>(verdict(std::atoi(name.c_str() + 4)).number("pid"));
       std::error_code gone;
-      if (pid > 0 && std::filesystem::read_symlink(fmt::format("/proc/{}/exe", pid), gone).string() == ownPath()) {
+      if (pid > 0 && std::filesystem::read_symlink(say("/proc/{}/exe", pid), gone).string() == ownPath()) {
         kill(pid, SIGKILL);
       }
     }
@@ -280,7 +303,8 @@ void expectFailure(const Verdict& verdict, const std::string& key, vcollResult_t
         verdict.text(key + ".result"), text, vcollGetErrorString(result));
   const double took = verdict.number(key + ".end") - since;
   CHECK(took < within, "{} ended after {:.3f} s, allowed {}", key, took, within);
-  for (const std::string& word : words) CHECK(text.find(word) != std::string::npos, "\"{}\" does not say \"{}\"", text, word);
+  for (const std::string& word : words)
+    CHECK(text.find(word) != std::string::npos, "\"{}\" does not say \"{}\"", text, word);
 }
 
 int freePort(bool ipv6) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// launch_tests starts ranks itself, plainly or with mpirun, and judges from outside: each rank writes its verdict to a file of
-// its own. Neither program uses MPI calls, so that a killed rank is vcoll's business only.
+// launch_tests starts ranks itself, plainly or with mpirun, and judges from outside: each rank writes its verdict to a
+// file of its own. Neither program uses MPI calls, so that a killed rank is vcoll's business only.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/types.h>
 
 #include <functional>
@@ -16,6 +16,13 @@
 
 namespace launch {
 
+// fmt's syntax; compiled once, in launch.cc.
+std::string sayArguments(fmt::string_view format, fmt::format_args arguments);
+template <typename... Args>
+std::string say(fmt::format_string<Args...> format, Args&&... args) {
+  return sayArguments(format, fmt::make_format_args(args...));
+}
+
 using Environment = std::vector<std::pair<std::string, std::string>>;
 
 // ---- in a rank ----
@@ -26,7 +33,8 @@ extern int ranks;
 // Adds "key=value" to this rank's verdict file and flushes it.
 void tell(const std::string& key, const std::string& value);
 void tell(const std::string& key, double value);
-// Runs a call and tells its result as KEY.result, KEY.text, KEY.start and KEY.end (seconds of a clock shared by all ranks).
+// Runs a call and tells its result as KEY.result, KEY.text, KEY.start and KEY.end (seconds of a clock shared by all
+// ranks).
 vcollResult_t told(const std::string& key, vcollComm_t comm, const std::function<vcollResult_t()>& call);
 // The communicator of the launcher's environment; told as "init".
 vcollComm_t initFromEnv();
@@ -52,9 +60,9 @@ struct Verdict {
 
 // Counts a failure and prints it.
 void fail(const char* file, int line, const std::string& text);
-#define CHECK(condition, ...)                                                                                       \
-  do {                                                                                                              \
-    if (!(condition)) ::launch::fail(__FILE__, __LINE__, std::string(#condition ": ") + fmt::format(__VA_ARGS__)); \
+#define CHECK(condition, ...)                                                                                        \
+  do {                                                                                                               \
+    if (!(condition)) ::launch::fail(__FILE__, __LINE__, std::string(#condition ": ") + ::launch::say(__VA_ARGS__)); \
   } while (false)
 
 // Ranks of one case.

@@ -54,8 +54,8 @@ void ids() {
     return;
   }
   vcollResult_t result = vcollCommInitRankConfig(&second, worldSize, id, worldRank, &config);
-  EXPECT(result == vcollInvalidUsage || result == vcollInvalidArgument, "a used id gave {}: {}", vcollGetErrorString(result),
-         vcollGetLastError(nullptr));
+  EXPECT(result == vcollInvalidUsage || result == vcollInvalidArgument, "a used id gave {}: {}",
+         vcollGetErrorString(result), vcollGetLastError(nullptr));
   EXPECT(now() - start < 4 && second == nullptr, "took {} s", now() - start);
   if (worldRank == 0) std::printf("  %s\n", vcollGetLastError(nullptr));
   expectUsable(first);
@@ -73,7 +73,8 @@ void ids() {
   const vcollUniqueId third = sharedId();
   start = now();
   result = vcollCommInitRankConfig(&second, worldSize, third, worldRank == 1 ? 0 : worldRank, &config);
-  EXPECT(result != vcollSuccess && result != vcollTimeout, "{}: {}", vcollGetErrorString(result), vcollGetLastError(nullptr));
+  EXPECT(result != vcollSuccess && result != vcollTimeout, "{}: {}", vcollGetErrorString(result),
+         vcollGetLastError(nullptr));
   EXPECT(now() - start < 4 && second == nullptr, "took {} s", now() - start);
   if (worldRank == 0) std::printf("  %s\n", vcollGetLastError(nullptr));
   expectUsable(first);
@@ -143,7 +144,8 @@ void finalize() {
   for (int r = 0; r < worldSize; ++r) EXPECT(all[static_cast<size_t>(r)] == r, "work was left undone");
   const vcollResult_t result = gatherInts(comm.get(), worldSize);
   EXPECT(result == vcollInvalidUsage, "{}", vcollGetErrorString(result));
-  EXPECT(std::string(vcollGetLastError(nullptr)).find("finalized") != std::string::npos, "{}", vcollGetLastError(nullptr));
+  EXPECT(std::string(vcollGetLastError(nullptr)).find("finalized") != std::string::npos, "{}",
+         vcollGetLastError(nullptr));
   MUST(vcollHostStreamDestroy(stream));
 }
 

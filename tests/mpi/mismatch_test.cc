@@ -23,8 +23,10 @@ void expectSameVerdict(vcollResult_t result, const std::string& text, double sec
   EXPECT(result == vcollMismatch, "{}: {}", vcollGetErrorString(result), text);
   EXPECT(seconds < 5, "took {} s", seconds);
   const std::vector<std::string> all = gatherTexts(withoutCall(text));
-  for (size_t r = 0; r < all.size(); ++r) EXPECT(all[r] == all[0], "rank {} says \"{}\", rank 0 \"{}\"", r, all[r], all[0]);
-  for (const char* word : words) EXPECT(all[0].find(word) != std::string::npos, "\"{}\" does not say \"{}\"", all[0], word);
+  for (size_t r = 0; r < all.size(); ++r)
+    EXPECT(all[r] == all[0], "rank {} says \"{}\", rank 0 \"{}\"", r, all[r], all[0]);
+  for (const char* word : words)
+    EXPECT(all[0].find(word) != std::string::npos, "\"{}\" does not say \"{}\"", all[0], word);
   if (worldRank == 0) std::printf("  %s\n", all[0].c_str());
 }
 
@@ -57,8 +59,8 @@ vcollResult_t gather(vcollComm_t comm, size_t ownCount, size_t oddCount, vcollDa
   Buffers buffers;
   std::vector<size_t> counts(static_cast<size_t>(worldSize), ownCount);
   counts.back() = oddCount;
-  return vcollAllGatherV(buffers.send.data(), counts[static_cast<size_t>(worldRank)], buffers.recv.data(), counts.data(),
-                         nullptr, type, comm, nullptr);
+  return vcollAllGatherV(buffers.send.data(), counts[static_cast<size_t>(worldRank)], buffers.recv.data(),
+                         counts.data(), nullptr, type, comm, nullptr);
 }
 
 vcollResult_t reduce(vcollComm_t comm, size_t count, vcollDataType_t type, vcollRedOp_t op) {
@@ -77,8 +79,9 @@ vcollResult_t createPlan(vcollComm_t comm, const std::vector<vcollSegment_t>& se
 void mismatchSuite() {
   disagree("mismatch.padded_counts", {"recvcounts", "10", "16"},
            [](vcollComm_t comm) { return gather(comm, 10, odd() ? 16 : 10, vcollInt32); });
-  disagree("mismatch.even_counts", {"recvcounts", "10", "11"},
-           [](vcollComm_t comm) { return odd() ? gather(comm, 11, 11, vcollInt32) : gather(comm, 10, 10, vcollInt32); });
+  disagree("mismatch.even_counts", {"recvcounts", "10", "11"}, [](vcollComm_t comm) {
+    return odd() ? gather(comm, 11, 11, vcollInt32) : gather(comm, 10, 10, vcollInt32);
+  });
   disagree("mismatch.type", {"type", "int32", "float32"},
            [](vcollComm_t comm) { return gather(comm, 10, 10, odd() ? vcollFloat32 : vcollInt32); });
   disagree("mismatch.op", {"op", "sum", "max"},
@@ -95,9 +98,8 @@ void mismatchSuite() {
     MUST(reduce(comm, 10, vcollInt32, vcollSum));
     return odd() ? gather(comm, 10, 10, vcollInt32) : reduce(comm, 10, vcollInt32, vcollSum);
   });
-  disagree("mismatch.one_finalizes", {"CommFinalize", "AllGatherV"}, [](vcollComm_t comm) {
-    return odd() ? vcollCommFinalize(comm) : gather(comm, 12, 12, vcollInt32);
-  });
+  disagree("mismatch.one_finalizes", {"CommFinalize", "AllGatherV"},
+           [](vcollComm_t comm) { return odd() ? vcollCommFinalize(comm) : gather(comm, 12, 12, vcollInt32); });
   disagree("mismatch.plan_bytes", {"segment", "bytes", "64", "68"}, [](vcollComm_t comm) {
     vcollPlan_t plan = nullptr;
     return createPlan(comm, {{0, 0, 0, 32}, {0, 0, 100, odd() ? 68u : 64u}}, &plan);

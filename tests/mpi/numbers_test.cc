@@ -144,7 +144,8 @@ void nans(vcollComm_t comm, vcollDataType_t type) {
         if (i == 0 || i == 33 || i == kCount - 1) {
           EXPECT(std::isnan(got), "{} {}: NaN of rank {} became {}", typeName(type), opName(op), holder, got);
         } else {
-          EXPECT(got == (op == vcollMin ? 1 : worldSize), "{} {}: element {} is {}", typeName(type), opName(op), i, got);
+          EXPECT(got == (op == vcollMin ? 1 : worldSize), "{} {}: element {} is {}", typeName(type), opName(op), i,
+                 got);
         }
       }
     }
@@ -164,12 +165,21 @@ void specials(vcollComm_t comm, vcollDataType_t type) {
   };
   const Row rows[] = {
       {kInfinity, kInfinity},
-      {worldSize == 1 ? kInfinity : last ? -kInfinity : kInfinity, worldSize == 1 ? kInfinity : NAN},
+      {worldSize == 1 ? kInfinity
+       : last         ? -kInfinity
+                      : kInfinity,
+       worldSize == 1 ? kInfinity : NAN},
       {tiny, tiny * n},
       {-tiny, -tiny * n},
       {-0.0, -0.0},
-      {worldSize == 1 ? 0.0 : last ? -1.5 : worldRank == 0 ? 1.5 : 0.0, 0.0},
-      {half ? 60000 : 1, half && worldSize > 1 ? kInfinity : half ? fromDouble<Half>(60000).value() : n},
+      {worldSize == 1   ? 0.0
+       : last           ? -1.5
+       : worldRank == 0 ? 1.5
+                        : 0.0,
+       0.0},
+      {half ? 60000 : 1, half && worldSize > 1 ? kInfinity
+                         : half                ? fromDouble<Half>(60000).value()
+                                               : n},
   };
   constexpr size_t kRows = sizeof rows / sizeof rows[0];
   const std::vector<size_t> counts(static_cast<size_t>(worldSize), kRows);

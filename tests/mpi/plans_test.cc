@@ -86,8 +86,8 @@ class Window {
   void expectImage(const std::vector<unsigned char>& expected, const std::string& what) const {
     if (std::memcmp(expected.data(), memory_, expected.size()) == 0) return;
     const auto differs = std::mismatch(expected.begin(), expected.end(), static_cast<const unsigned char*>(memory_));
-    EXPECT(false, "{}: window byte {} is {:#x}, expected {:#x}", what,
-           differs.second - data_, *differs.second, *differs.first);
+    EXPECT(false, "{}: window byte {} is {:#x}, expected {:#x}", what, differs.second - data_, *differs.second,
+           *differs.first);
   }
 
  private:
@@ -128,8 +128,9 @@ void checkReduceScatterV(vcollPlan_t plan, const Table& table, vcollDataType_t t
   for (size_t i = 0; i < table.segments.size(); ++i) {
     const vcollSegment_t& segment = table.segments[i];
     if (!mine(segment)) continue;
-    fillReduced(target.inImage(&expected) + targetOffset + segment.offset, target.data() + targetOffset + segment.offset,
-                type, op, 0, segment.bytes / element, seed + i, static_cast<size_t>(worldSize));
+    fillReduced(target.inImage(&expected) + targetOffset + segment.offset,
+                target.data() + targetOffset + segment.offset, type, op, 0, segment.bytes / element, seed + i,
+                static_cast<size_t>(worldSize));
   }
   target.expectImage(expected, "PlanReduceScatterV " + what);
   if (!inPlace) source.expectImage(sent, "source of PlanReduceScatterV " + what);
@@ -151,8 +152,8 @@ void checkTable(vcollComm_t comm, const Table& table, vcollDataType_t type, cons
   int lowestPath[2];
   MPI_Allreduce(paths, lowestPath, 2, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
   EXPECT(lowestPath[0] == info.path && lowestPath[1] == -info.path, "the ranks chose different paths");
-  EXPECT(info.segments == table.segments.size() && info.nodes == nodesOfLayout(), "{} segments, {} nodes", info.segments,
-         info.nodes);
+  EXPECT(info.segments == table.segments.size() && info.nodes == nodesOfLayout(), "{} segments, {} nodes",
+         info.segments, info.nodes);
 
   // The ranks' windows start at different addresses.
   const size_t shift = (static_cast<size_t>(worldRank) + 1) * element;
@@ -163,7 +164,7 @@ void checkTable(vcollComm_t comm, const Table& table, vcollDataType_t type, cons
     checkAllGatherV(plan, table, first, offset, random->next(), what);
     if (!reducible) continue;
     const auto op = static_cast<vcollRedOp_t>(random->below(vcollNumOps));
-    const std::string name = fmt::format("{} {} {}", typeName(type), opName(op), what);
+    const std::string name = say("{} {} {}", typeName(type), opName(op), what);
     const size_t targetOffset = random->below(4096 / element) * element;
     checkReduceScatterV(plan, table, type, op, first, offset, second, targetOffset, random->next(), name);
     checkReduceScatterV(plan, table, type, op, second, offset, second, offset, random->next(), name + " in place");
@@ -185,8 +186,8 @@ void randomPlans(Random* random) {
       config.chunkBytes = random->below(2) == 0 ? 1024 + 16 * static_cast<int64_t>(random->below(64)) : 65536;
     }
     checkTable(comm.get(), table, type, i % 3 == 0 ? nullptr : &config, random,
-               fmt::format("plan {} of {} segments (path {}, lanes {}, chunk {})", i, table.segments.size(), config.path,
-                           config.lanes, config.chunkBytes));
+               say("plan {} of {} segments (path {}, lanes {}, chunk {})", i, table.segments.size(), config.path,
+                   config.lanes, config.chunkBytes));
   }
 }
 
@@ -200,7 +201,8 @@ void namedPlans(Random* random) {
   for (int i = 0; i < 3 * worldSize; ++i) append(&pieces, i % worldSize, 0, static_cast<size_t>(11 + 97 * i));
   checkTable(comm.get(), pieces, vcollUint8, nullptr, random, "3 pieces a rank");
   Table big;
-  for (int r = 0; r < worldSize; ++r) append(&big, r, 0, size_t{4} * (r % 3 == 0 ? 3 : 150001) * (options.light ? 1 : 3));
+  for (int r = 0; r < worldSize; ++r)
+    append(&big, r, 0, size_t{4} * (r % 3 == 0 ? 3 : 150001) * (options.light ? 1 : 3));
   checkTable(comm.get(), big, vcollFloat32, nullptr, random, "large and tiny");
   checkTable(comm.get(), Table(), vcollInt32, nullptr, random, "no segment");
 
@@ -239,9 +241,9 @@ void reuse(Random* random) {
     const uint64_t seed = random->next();
     if (mix(seed + static_cast<uint64_t>(worldRank)) % 16 == 0) sleepMs(1);
     if (i % 2 == 0) {
-      checkAllGatherV(plan, table, first, 0, seed, fmt::format("call {}", i));
+      checkAllGatherV(plan, table, first, 0, seed, say("call {}", i));
     } else {
-      checkReduceScatterV(plan, table, vcollInt32, vcollSum, first, 0, second, 0, seed, fmt::format("call {}", i));
+      checkReduceScatterV(plan, table, vcollInt32, vcollSum, first, 0, second, 0, seed, say("call {}", i));
     }
   }
 }

@@ -54,10 +54,10 @@ std::vector<int> asInts(const std::vector<size_t>& values, size_t factor) {
 }  // namespace
 
 std::string Shape::text() const {
-  std::string all = fmt::format("{} {} {}tail {} counts", typeName(type), opName(op), inPlace ? "in place " : "", tailElements);
-  for (const size_t count : counts) all += fmt::format(" {}", count);
+  std::string all = say("{} {} {}tail {} counts", typeName(type), opName(op), inPlace ? "in place " : "", tailElements);
+  for (const size_t count : counts) all += say(" {}", count);
   if (!displs.empty()) all += " displs";
-  for (const size_t displ : displs) all += fmt::format(" {}", displ);
+  for (const size_t displ : displs) all += say(" {}", displ);
   return all;
 }
 
@@ -111,7 +111,8 @@ void PrivateCalls::allGatherV(const Shape& shape, uint64_t seed, bool compareMpi
 void PrivateCalls::reduceScatterV(const Shape& shape, uint64_t seed, bool compareMpi) {
   const size_t element = sizeOfType(shape.type);
   const size_t total = std::accumulate(shape.counts.begin(), shape.counts.end(), size_t{0});
-  const size_t before = std::accumulate(shape.counts.begin(), shape.counts.begin() + static_cast<std::ptrdiff_t>(rank_), size_t{0});
+  const size_t before =
+      std::accumulate(shape.counts.begin(), shape.counts.begin() + static_cast<std::ptrdiff_t>(rank_), size_t{0});
   const size_t mine = shape.counts[rank_];
   const size_t tail = shape.tailElements * element;
   send_.reset(total * element, tail);
@@ -120,8 +121,8 @@ void PrivateCalls::reduceScatterV(const Shape& shape, uint64_t seed, bool compar
   unsigned char* own = send_.data() + before * element;
   std::vector<unsigned char> theirs(mine * element + 1);
   if (compareMpi) {
-    MPI_Reduce_scatter(send_.data(), theirs.data(), asInts(shape.counts, 1).data(), mpiType(shape.type), mpiOp(shape.op),
-                       MPI_COMM_WORLD);
+    MPI_Reduce_scatter(send_.data(), theirs.data(), asInts(shape.counts, 1).data(), mpiType(shape.type),
+                       mpiOp(shape.op), MPI_COMM_WORLD);
   }
   if (!shape.inPlace) {
     recv_.reset(mine * element, tail);
@@ -129,9 +130,8 @@ void PrivateCalls::reduceScatterV(const Shape& shape, uint64_t seed, bool compar
   }
   std::vector<unsigned char> expected = shape.inPlace ? std::vector<unsigned char>() : recv_.image();
 
-  const vcollResult_t result =
-      vcollReduceScatterV(total == 0 ? nullptr : send_.data(), mine == 0 ? nullptr : own, shape.counts.data(), shape.type,
-                          shape.op, comm_, nullptr);
+  const vcollResult_t result = vcollReduceScatterV(total == 0 ? nullptr : send_.data(), mine == 0 ? nullptr : own,
+                                                   shape.counts.data(), shape.type, shape.op, comm_, nullptr);
   EXPECT(result == vcollSuccess, "ReduceScatterV {}: {}", shape.text(), vcollGetLastError(comm_));
   if (result != vcollSuccess) throw Abandon();
   std::vector<unsigned char>& target = shape.inPlace ? sent : expected;

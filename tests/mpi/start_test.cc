@@ -22,7 +22,7 @@ const std::string kSuccess = vcollGetErrorString(vcollSuccess);
 // ---- three plain processes ----
 
 void plainRank() {
-  const char* delay = getenv("VCOLL_TEST_DELAY_MS");
+  const char* delay = getenv("START_DELAY_MS");
   if (delay != nullptr) sleepMs(std::atoi(delay));
   const vcollComm_t comm = initFromEnv();
   int nodes = 0;
@@ -35,8 +35,11 @@ void plainRank() {
 }
 
 Environment torchrun(int rankOfJob, int size, int port, const std::string& host = "127.0.0.1") {
-  return {{"RANK", std::to_string(rankOfJob)}, {"WORLD_SIZE", std::to_string(size)}, {"MASTER_ADDR", host},
-          {"MASTER_PORT", std::to_string(port)}, {"VCOLL_TIMEOUT_MS", "10000"}};
+  return {{"RANK", std::to_string(rankOfJob)},
+          {"WORLD_SIZE", std::to_string(size)},
+          {"MASTER_ADDR", host},
+          {"MASTER_PORT", std::to_string(port)},
+          {"VCOLL_TIMEOUT_MS", "10000"}};
 }
 
 void expectWorld(Job* job, int size, int nodes) {
@@ -63,8 +66,11 @@ void launchers() {
   {
     Job job("plain");
     for (int r = 0; r < 3; ++r) {
-      job.process(r, {{"SLURM_PROCID", std::to_string(r)}, {"SLURM_NTASKS", "3"}, {"SLURM_STEP_NODELIST", "localhost"},
-                      {"SLURM_JOB_ID", std::to_string(getpid())}, {"SLURM_STEP_ID", "0"}});
+      job.process(r, {{"SLURM_PROCID", std::to_string(r)},
+                      {"SLURM_NTASKS", "3"},
+                      {"SLURM_STEP_NODELIST", "localhost"},
+                      {"SLURM_JOB_ID", std::to_string(getpid())},
+                      {"SLURM_STEP_ID", "0"}});
     }
     expectWorld(&job, 3, 1);
   }
@@ -113,7 +119,7 @@ void lateRoot() {
   const int port = freePort();
   for (int r = 0; r < 16; ++r) {
     Environment environment = torchrun(r, 16, port);
-    if (r == 0) environment.emplace_back("VCOLL_TEST_DELAY_MS", "2000");
+    if (r == 0) environment.emplace_back("START_DELAY_MS", "2000");
     job.process(r, environment);
   }
   expectWorld(&job, 16, 1);
@@ -132,9 +138,11 @@ void loneRank() {
 // The launcher says that it started four ranks, but this one is alone.
 void singletons() {
   for (const Environment& environment :
-       {Environment{{"OMPI_COMM_WORLD_SIZE", "4"}},
-        Environment{{"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
-                    {"PMIX_NAMESPACE", "x"}, {"VCOLL_TIMEOUT_MS", "700"}}}) {
+       {Environment{{"OMPI_COMM_WORLD_SIZE", "4"}}, Environment{{"OMPI_COMM_WORLD_SIZE", "4"},
+                                                                {"OMPI_COMM_WORLD_RANK", "1"},
+                                                                {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
+                                                                {"PMIX_NAMESPACE", "x"},
+                                                                {"VCOLL_TIMEOUT_MS", "700"}}}) {
     Job job("lone");
     job.process(0, environment);
     (void)job.wait(20);
@@ -178,10 +186,11 @@ void takenPort() {
   job.process(0, environment);
   (void)job.wait(20);
   const Verdict verdict = job.verdict(0);
-  const std::string where = fmt::format("127.0.0.1:{}", port);
+  const std::string where = say("127.0.0.1:{}", port);
   CHECK(verdict.text("env.result") != kSuccess, "listened at a taken port");
   for (const std::string& word : {where, std::string(std::strerror(EADDRINUSE))}) {
-    CHECK(verdict.text("env.text").find(word) != std::string::npos, "\"{}\" does not say {}", verdict.text("env.text"), word);
+    CHECK(verdict.text("env.text").find(word) != std::string::npos, "\"{}\" does not say {}", verdict.text("env.text"),
+          word);
   }
   CHECK(verdict.number("env.end") - verdict.number("env.start") < 3, "slow");
   std::printf("  %s\n", verdict.text("env.text").c_str());
@@ -252,7 +261,7 @@ void manyRanks() {
   for (int r = 0; r < kRanks; ++r) {
     Environment environment = torchrun(r, kRanks, port);
     environment.emplace_back("VCOLL_TIMEOUT_MS", "30000");
-    environment.emplace_back("VCOLL_HOSTID", fmt::format("node{}", r / 8));
+    environment.emplace_back("VCOLL_HOSTID", say("node{}", r / 8));
     job.process(r, environment);
   }
   (void)job.wait(50);
@@ -261,13 +270,14 @@ void manyRanks() {
   double most = 0;
   for (int r = 0; r < kRanks; ++r) {
     const Verdict verdict = job.verdict(r);
-    CHECK(verdict.text("call.result") == kSuccess, "rank {}: {} {}", r, verdict.text("init.text"), verdict.text("call.text"));
+    CHECK(verdict.text("call.result") == kSuccess, "rank {}: {} {}", r, verdict.text("init.text"),
+          verdict.text("call.text"));
     slowest = std::max(slowest, verdict.number("seconds"));
     cpu += verdict.number("cpu");
     most = std::max(most, verdict.number("fds"));
   }
-  std::printf("  %d ranks on 4 nodes: init %.2f s, %.3f CPU-s in all, at most %.0f descriptors a rank\n", kRanks, slowest, cpu,
-              most);
+  std::printf("  %d ranks on 4 nodes: init %.2f s, %.3f CPU-s in all, at most %.0f descriptors a rank\n", kRanks,
+              slowest, cpu, most);
   CHECK(most <= 16, "{} descriptors before the first collective", most);
 }
 
@@ -285,10 +295,12 @@ void fewDescriptors() {
     for (int r = 0; r < 8; ++r) {
       const Verdict verdict = job.verdict(r);
       const std::string text = verdict.text("init.text") + verdict.text("call.text");
-      if (limit == 64 || text.empty()) {
+      if (limit == 64) {
         CHECK(verdict.text("call.result") == kSuccess, "limit {} rank {}: {}", limit, r, text);
       } else {
-        CHECK(text.find(std::strerror(EMFILE)) != std::string::npos, "limit {} rank {}: {}", limit, r, text);
+        // Rank 0 runs out; the others say that it is gone.
+        CHECK(!text.empty(), "rank {} came up with {} descriptors", r, limit);
+        if (r == 0) CHECK(text.find(std::strerror(EMFILE)) != std::string::npos, "{}", text);
       }
       if (r == 0) std::printf("  limit %d: %s\n", limit, text.empty() ? "came up" : text.c_str());
     }
@@ -323,7 +335,7 @@ void affinityRank() {
       std::ifstream name(task.path().string() + "/comm");
       std::string thread;
       std::getline(name, thread);
-      tell("changed", fmt::format("{}: thread {} has {}, not {}", when, thread, mask, before));
+      tell("changed", say("{}: thread {} has {}, not {}", when, thread, mask, before));
     }
   };
   const vcollComm_t comm = initFromEnv();
@@ -357,9 +369,15 @@ void affinity() {
 
 const std::vector<Case>& startCases() {
   static const auto* const cases = new std::vector<Case>{
-      {"launchers", launchers}, {"ipv6", ipv6},           {"late-root", lateRoot},
-      {"singletons", singletons}, {"wrong-size", wrongSize}, {"taken-port", takenPort},
-      {"strangers", strangers}, {"many-ranks", manyRanks}, {"few-descriptors", fewDescriptors},
+      {"launchers", launchers},
+      {"ipv6", ipv6},
+      {"late-root", lateRoot},
+      {"singletons", singletons},
+      {"wrong-size", wrongSize},
+      {"taken-port", takenPort},
+      {"strangers", strangers},
+      {"many-ranks", manyRanks},
+      {"few-descriptors", fewDescriptors},
       {"affinity", affinity},
   };
   return *cases;

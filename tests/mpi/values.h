@@ -168,8 +168,8 @@ inline const char* opName(vcollRedOp_t op) {
   return kNames[op];
 }
 
-// Elements whose reductions are exact in every type and every order, but for avg of floats. Integers use all bits, so that
-// sums and products wrap.
+// Elements whose reductions are exact in every type and every order, but for avg of floats. Integers use all bits, so
+// that sums and products wrap.
 template <typename T>
 T elementOf(vcollRedOp_t op, uint64_t hash) {
   if constexpr (kIsFloat<T>) {
@@ -189,10 +189,7 @@ T reduceOf(vcollRedOp_t op, const std::vector<T>& values) {
     double all = toDouble(values[0]);
     for (size_t i = 1; i < values.size(); ++i) {
       const double x = toDouble(values[i]);
-      all = op == vcollProd  ? all * x
-            : op == vcollMax ? std::max(all, x)
-            : op == vcollMin ? std::min(all, x)
-                             : all + x;
+      all = op == vcollProd ? all * x : op == vcollMax ? std::max(all, x) : op == vcollMin ? std::min(all, x) : all + x;
     }
     return fromDouble<T>(op == vcollAvg ? all / static_cast<double>(values.size()) : all);
   } else {
@@ -218,8 +215,8 @@ inline void fillElements(unsigned char* out, vcollDataType_t type, vcollRedOp_t 
   });
 }
 
-// What the reduction of those elements over all ranks gives. Where a float avg in `got` is within one ulp of it, got's bits
-// are taken.
+// What the reduction of those elements over all ranks gives. Where a float avg in `got` is within one ulp of it, got's
+// bits are taken.
 inline void fillReduced(unsigned char* out, const unsigned char* got, vcollDataType_t type, vcollRedOp_t op,
                         size_t first, size_t count, uint64_t seed, size_t ranks) {
   withType(type, [&](auto sample) {

@@ -71,9 +71,9 @@ std::string toHex(const vcollUniqueId& id) {
 
 // This program again, as one rank of a group.
 pid_t spawnPeer(const vcollUniqueId& id, int nranks, int rank, const char* mode) {
-  const std::vector<std::string> values = {"BOOTSTRAP_TEST_ID=" + toHex(id), "BOOTSTRAP_TEST_NRANKS=" + std::to_string(nranks),
-                                           "BOOTSTRAP_TEST_RANK=" + std::to_string(rank),
-                                           std::string("BOOTSTRAP_TEST_MODE=") + mode};
+  const std::vector<std::string> values = {
+      "BOOTSTRAP_TEST_ID=" + toHex(id), "BOOTSTRAP_TEST_NRANKS=" + std::to_string(nranks),
+      "BOOTSTRAP_TEST_RANK=" + std::to_string(rank), std::string("BOOTSTRAP_TEST_MODE=") + mode};
   std::vector<char*> env;
   for (const std::string& value : values) env.push_back(const_cast<char*>(value.c_str()));
   for (char** entry = environ; *entry != nullptr; ++entry) env.push_back(*entry);

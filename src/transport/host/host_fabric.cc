@@ -26,7 +26,7 @@ struct Setting {
   const char* name;
   int64_t value;
 };
-constexpr size_t kSettings = 9;
+constexpr size_t kSettings = 10;
 std::array<Setting, kSettings> settings(const HostFabric::Options& options) {
   const auto text = [](const std::string& value) {
     Digest digest;
@@ -38,6 +38,7 @@ std::array<Setting, kSettings> settings(const HostFabric::Options& options) {
            {"VCOLL_SLOTS", params().slots},
            {"VCOLL_LANES", params().lanes},
            {"VCOLL_STAGING_BYTES", params().stagingBytes},
+           {"VCOLL_DIRECT_BYTES", params().directBytes},
            {"VCOLL_PATH (as a hash)", text(params().path)},
            {"VCOLL_PARTIALS (as a hash)", text(params().partials)},
            {"VCOLL_HOP (as a hash)", text(params().hop)},

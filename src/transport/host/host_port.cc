@@ -8,21 +8,21 @@
 
 namespace vcoll {
 
-void HostPort::readPeer(uint32_t local, uint32_t owner, void* to, uint64_t offset, uint64_t bytes) {
+void HostPort::readPeer(uint32_t local, uint64_t offset, uint64_t bytes, void* to) {
   const uint64_t base = fabric_.controls_[local].header().sendAddress.load(std::memory_order_relaxed);
-  uint64_t inSegment = offset - call_.ownSources[owner];
   auto* place = static_cast<unsigned char*>(to);
   while (bytes > 0) {
     const iovec here = {place, bytes};
-    const iovec there = {pointer(base, inSegment), bytes};
+    const iovec there = {pointer(base, offset), bytes};
     const ssize_t got = process_vm_readv(fabric_.pids_[local], &here, 1, &there, 1, 0);
     if (got <= 0) {
       fabric_.group_.raise(makeError(vcollSystemError, "rank {} cannot read the send buffer of rank {}: {}",
-                                     fabric_.group_.rank(), owner, got == 0 ? "nothing there" : std::strerror(errno)));
-      return;  // the call ends with this error at its next look
+                                     fabric_.group_.rank(), call_.plan->view().localRanks[local],
+                                     got == 0 ? "nothing there" : std::strerror(errno)));
+      return;  // run() looks for it before it reports success
     }
     place += got;
-    inSegment += static_cast<uint64_t>(got);
+    offset += static_cast<uint64_t>(got);
     bytes -= static_cast<uint64_t>(got);
   }
 }

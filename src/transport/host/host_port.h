@@ -62,7 +62,7 @@ class HostPort {
   void pull(uint32_t owner, uint32_t local, uint64_t offset, uint64_t bytes) {
     const uintptr_t to = call_.ownByOwner != nullptr ? call_.ownByOwner[owner] : call_.destinations[fabric_.local_];
     if (call_.sendAddress != nullptr) {
-      readPeer(local, owner, pointer(to, offset), offset, bytes);
+      readPeer(local, offset - call_.ownSources[owner], bytes, pointer(to, offset));
     } else {
       copyBytes(pointer(to, offset), pointer(call_.sources[local], offset), bytes, false);
     }
@@ -77,8 +77,8 @@ class HostPort {
     }
   }
 
-  // Direct calls: the peer's send buffer holds its segment alone, which starts at plan offset ownSources[owner].
-  void readPeer(uint32_t local, uint32_t owner, void* to, uint64_t offset, uint64_t bytes);
+  // Direct calls: from `offset` of the send buffer that the peer announced.
+  void readPeer(uint32_t local, uint64_t offset, uint64_t bytes, void* to);
   void reduce(const kernels::ReduceStep& step);
   void putPartial(uint32_t peer, uint32_t outId, uint32_t slot, uint64_t bytes, uint32_t ringId) {
     const FlowLayout& flow = fabric_.flow_;

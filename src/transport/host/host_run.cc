@@ -169,7 +169,7 @@ std::string HostFabric::describe(const HostCall& call, const kernels::Pending& p
 
 Status HostFabric::failure(const HostCall& call, const std::string& waiting) {
   const Status verdict = group_.failure();
-  if (waiting.empty() || verdict.text() == waiting ||
+  if (waiting.empty() || verdict.text().find(waiting) != std::string::npos ||
       (verdict.code() != vcollTimeout && verdict.code() != vcollRemoteError)) {
     return verdict;
   }

@@ -167,10 +167,8 @@ class ConnectRound {
     if (endpoint.family != 4 && endpoint.family != 6) {
       return fail(error_, EINVAL, formatText("the address of rank {} is not one of the tcp wire", peer));
     }
-    if (const TcpConnection* connection = at(peer); connection != nullptr) {
-      if (!connection->over()) return 0;
-      return fail(error_, ENOTCONN, formatText("the connection to {} has ended", nameOf(peer)));
-    }
+    // One that has ended counts: a peer that left after it connected has no need of more, and a lost one was reported.
+    if (at(peer) != nullptr) return 0;
     if (std::find(peers_.begin(), peers_.end(), peer) == peers_.end()) peers_.push_back(peer);
     return 0;
   }
