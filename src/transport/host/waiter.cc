@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <climits>
 #include <ctime>
 
@@ -15,6 +17,26 @@
 namespace vcoll {
 
 namespace {
+
+// A yield that takes this long went to somebody who computes, not to a rank that waits too. Then yielding costs whole time
+// slices, while a sleeper that is woken gets the core at once: for a while this process only sleeps.
+constexpr auto kLongYield = std::chrono::microseconds(1500);
+constexpr auto kSleepOnly = std::chrono::milliseconds(500);
+std::atomic<int64_t> sleepOnlyUntil{0};  // steady clock, in its own ticks
+
+bool sleepsOnly() {
+  const int64_t until = sleepOnlyUntil.load(std::memory_order_relaxed);
+  return until != 0 && Deadline::Clock::now().time_since_epoch().count() < until;
+}
+
+void yieldOnce() {
+  const auto before = Deadline::Clock::now();
+  sched_yield();
+  const auto after = Deadline::Clock::now();
+  if (after - before > kLongYield) {
+    sleepOnlyUntil.store((after + kSleepOnly).time_since_epoch().count(), std::memory_order_relaxed);
+  }
+}
 
 // Longest single sleep: a bound on how late an abort by other means could be noticed. Wake-ups do not depend on it.
 constexpr int64_t kMaxSleepMs = 1000;
@@ -49,8 +71,8 @@ void Waiter::pause() {
       cpuRelax();
       return;
     }
-    if (idle_ <= policy_.spins + policy_.yields) {
-      sched_yield();
+    if (idle_ <= policy_.spins + policy_.yields && !sleepsOnly()) {
+      yieldOnce();
       return;
     }
     // The last look before sleeping comes after this point.
