@@ -8,7 +8,7 @@
 //   void     leave() / bool left(local)         this lane reads and writes nobody's memory any more / so does that one
 //   uint64_t counter(Counter, id)               my own counter, acquire
 //   uint64_t arrived(local, id)                 the Counter::kArrived of a rank of my node, acquire
-//   void     signal(peer, Counter, id)          add 1 to peer's counter, after my earlier puts to that peer
+//   void     signal(peer, Counter, id)          add 1 to peer's counter
 //   bool     ready(peer)                        room for a put to peer
 //   void     put(peer, local, offset, bytes, id)       from local's window to peer's at the same offset; then
 //                                                      peer's kArrived[id] += 1, once the bytes are visible there
@@ -20,6 +20,9 @@
 //   void     putPartial(peer, outId, slot, bytes, ringId)   from my out slot to peer's ring slot; then
 //                                                           peer's kPartial[ringId] += 1
 //   bool     flushed()                          my puts so far no longer read their sources
+//
+// Puts and signals to one peer that name the same id take effect in order, whatever lane they come from: two plans may
+// serve a hop in different lanes, and a partial sum of the first must not be overtaken by one of the second.
 //
 // On a device one thread of the group runs the machine and calls the Port; the Port has the other threads copy and sum.
 #pragma once
