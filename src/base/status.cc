@@ -16,9 +16,8 @@ Status systemError(const std::string& what) { return systemError(what, errno); }
 
 const char* resultName(vcollResult_t code) {
   static constexpr std::array<const char*, vcollNumResults> kNames = {
-      "success",           "system error", "internal error",       "invalid argument",
-      "invalid usage",     "remote error", "in progress",          "timed out",
-      "ranks disagree",    "aborted",      "unsupported"};
+      "success",     "system error", "internal error", "invalid argument", "invalid usage", "remote error",
+      "in progress", "timed out",    "ranks disagree", "aborted",          "unsupported"};
   const auto index = static_cast<size_t>(code);
   return index < kNames.size() ? kNames[index] : "unknown result code";
 }

@@ -16,8 +16,8 @@ namespace {
 // Shapes kept; the least recently used goes first. Calls are the same on all ranks, so all keep the same ones.
 constexpr size_t kMaxShapes = 128;
 
-// Total from which one copy at the kernel's speed beats two at the caches', where every rank has a core of its own. With
-// fewer cores staging won or drew at all sizes (docs/performance.md), and for ReduceScatterV always.
+// Total from which one copy at the kernel's speed beats two at the caches', where every rank has a core of its own.
+// With fewer cores staging won or drew at all sizes (docs/performance.md), and for ReduceScatterV always.
 constexpr uint64_t kDirectBytes = 48u << 10;
 
 uintptr_t addressOf(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); }

@@ -61,7 +61,8 @@ Status PrivateShape::build(CallKind kind, vcollDataType_t type, const std::vecto
     return makeError(vcollInvalidArgument, "VCOLL_STAGING_BYTES = {} is too small for {} ranks", 2 * halfBytes, ranks);
   }
   uint64_t room = direct ? UINT64_MAX : halfBytes - slack;
-  if (shortRounds && !direct) room = std::min(room, std::clamp(made->totalBytes_ / kShortRounds, kMinRoundBytes, kMaxRoundBytes));
+  if (shortRounds && !direct)
+    room = std::min(room, std::clamp(made->totalBytes_ / kShortRounds, kMinRoundBytes, kMaxRoundBytes));
   uint64_t staged = 0;
   for (uint32_t r = 0; r < ranks; ++r) {
     const uint64_t bytes = made->bytes(r);

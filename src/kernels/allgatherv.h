@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// AllGatherV for one lane (DESIGN section 5). For each rail the agent of the owner's node puts the owner's slices to the next
-// node of the path; each later agent forwards what landed in its own window. Landing is direct: the far end says once
-// per call that it is inside (its buffer is free), then puts write final places. Inside a node ranks pull from the
-// owner or the agent, or agents deliver to all, as the Port prefers.
+// AllGatherV for one lane (DESIGN section 5). For each rail the agent of the owner's node puts the owner's slices to
+// the next node of the path; each later agent forwards what landed in its own window. Landing is direct: the far end
+// says once per call that it is inside (its buffer is free), then puts write final places. Inside a node ranks pull
+// from the owner or the agent, or agents deliver to all, as the Port prefers.
 #pragma once
 
 #include "kernels/pipeline.h"
@@ -189,9 +189,8 @@ class AllGatherV {
       }
     } else {
       result.peer = task.edge.peer;
-      result.what = port_.counter(Counter::kReady, task.edge.nearId) <= bases_.ready[task.edge.nearId]
-                        ? Pending::kReady
-                        : Pending::kRoom;
+      result.what = port_.counter(Counter::kReady, task.edge.nearId) <= bases_.ready[task.edge.nearId] ? Pending::kReady
+                                                                                                       : Pending::kRoom;
     }
     return result;
   }

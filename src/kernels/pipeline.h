@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the collectives share: counters that only grow, walking a queue chunk by chunk, and the way into and out of a call.
+// What the collectives share: counters that only grow, walking a queue chunk by chunk, and the way into and out of a
+// call.
 //
 // A lane's state machine is advanced by step(), which never blocks: it moves what can move and returns. All that a
 // lane may ask of its fabric is its Port:
@@ -87,7 +88,7 @@ class Cursor {
 struct ReduceStep {
   const Queue* queue;
   ChunkRef chunk;
-  const Edge* partials;         // edges whose ring slot holds a partial sum of this chunk, in order
+  const Edge* partials;  // edges whose ring slot holds a partial sum of this chunk, in order
   uint32_t partialCount;
   const uint64_t* partialBase;  // Bases::partial
   uint64_t index;               // of the chunk in this call: ring slot = (partialBase[nearId] + index) % slots
@@ -110,8 +111,8 @@ struct Pending {
 // Chunks one task may move before the lane looks at its other tasks.
 constexpr int kBurst = 4;
 
-// Entry and exit of a call, the same for all collectives. A lane leaves once it touches nobody's memory any more; it may
-// return once the lanes that could still touch its rank's memory have left.
+// Entry and exit of a call, the same for all collectives. A lane leaves once it touches nobody's memory any more; it
+// may return once the lanes that could still touch its rank's memory have left.
 template <typename Port>
 class CallGate {
  public:
@@ -130,8 +131,7 @@ class CallGate {
   // needs(local): must that rank have left before this one returns?
   template <typename Needs>
   VCOLL_HD bool allLeft(const PlanView& plan, Port& port, const Needs& needs) {
-    while (leftCount_ < plan.localCount &&
-           (leftCount_ == plan.local || !needs(leftCount_) || port.left(leftCount_))) {
+    while (leftCount_ < plan.localCount && (leftCount_ == plan.local || !needs(leftCount_) || port.left(leftCount_))) {
       ++leftCount_;
     }
     return leftCount_ == plan.localCount;

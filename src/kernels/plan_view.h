@@ -25,7 +25,7 @@ struct Edge {
 
 // The chunks of one source node on one rail. Queues never wait for each other.
 struct Queue {
-  uint32_t node;        // source node
+  uint32_t node;  // source node
   uint32_t rail;
   uint32_t lane;        // the same on every rank
   uint32_t agentLocal;  // local rank of this node's agent on the rail

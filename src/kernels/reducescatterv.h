@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// ReduceScatterV for one lane (DESIGN section 5): AllGatherV's path run backwards. Each agent sums a chunk over the ranks of its
-// node, adds the partial sums that arrived from the far side, and puts the result into a slot of the next agent's ring
-// towards the owner's node; there it goes to the owner's destination. A sender waits for the credit of the slot it
-// would overwrite. Its own out slot has the same index and is free by the same credit.
+// ReduceScatterV for one lane (DESIGN section 5): AllGatherV's path run backwards. Each agent sums a chunk over the
+// ranks of its node, adds the partial sums that arrived from the far side, and puts the result into a slot of the next
+// agent's ring towards the owner's node; there it goes to the owner's destination. A sender waits for the credit of the
+// slot it would overwrite. Its own out slot has the same index and is free by the same credit.
 #pragma once
 
 #include "kernels/pipeline.h"
@@ -68,8 +68,8 @@ class ReduceScatterV {
     }
     for (uint32_t i = doneTasks_; i < taskCount_; ++i) {
       const Queue& queue = plan_.queues[tasks_[i].queue];
-      Pending result{Pending::kNothing, queue.node, queue.rail, tasks_[i].cursor.chunk(), queue.reduceChunks,
-                     plan_.rank};
+      Pending result{Pending::kNothing,        queue.node,         queue.rail,
+                     tasks_[i].cursor.chunk(), queue.reduceChunks, plan_.rank};
       const Edge* missing = missingPartial(queue, tasks_[i].cursor.chunk());
       if (missing != nullptr) {
         result.what = Pending::kPartial;

@@ -18,14 +18,15 @@ constexpr uint32_t kPathKinds = 2;  // star and chain have counters and rings of
 
 // How counters and slot rings are laid out: equal on all ranks of a communicator.
 struct FlowLayout {
-  uint32_t idsPerPath = 0;      // counters of one kind on one rank for one path
-  uint32_t slots = 0;           // per ring
+  uint32_t idsPerPath = 0;  // counters of one kind on one rank for one path
+  uint32_t slots = 0;       // per ring
   uint64_t chainSlotBytes = 0;
   uint64_t starSlotBytes = 0;
 
   uint32_t ids() const { return idsPerPath * kPathKinds; }
   uint64_t slotBytes(vcollPath_t path) const { return path == vcollPathStar ? starSlotBytes : chainSlotBytes; }
-  // Offset of slot 0 of the ring of a near or far id, in the rank's ring memory (in rings; out rings follow at ringBytes()).
+  // Offset of slot 0 of the ring of a near or far id, in the rank's ring memory (in rings; out rings follow at
+  // ringBytes()).
   uint64_t ringOffset(uint32_t id) const;
   uint64_t slotBytesOfId(uint32_t id) const { return id < idsPerPath ? starSlotBytes : chainSlotBytes; }
   uint64_t ringBytes() const { return uint64_t{slots} * idsPerPath * (chainSlotBytes + starSlotBytes); }

@@ -82,7 +82,7 @@ void mismatchSuite() {
   disagree("mismatch.even_counts", {"recvcounts", "10", "11"}, [](vcollComm_t comm) {
     return odd() ? gather(comm, 11, 11, vcollInt32) : gather(comm, 10, 10, vcollInt32);
   });
-  disagree("mismatch.type", {"type", "int32", "float32"},
+  disagree("mismatch.type", {"type", "int32", "float"},
            [](vcollComm_t comm) { return gather(comm, 10, 10, odd() ? vcollFloat32 : vcollInt32); });
   disagree("mismatch.op", {"op", "sum", "max"},
            [](vcollComm_t comm) { return reduce(comm, 10, vcollInt32, odd() ? vcollMax : vcollSum); });

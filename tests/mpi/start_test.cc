@@ -281,26 +281,20 @@ void manyRanks() {
   CHECK(most <= 16, "{} descriptors before the first collective", most);
 }
 
-// Eight ranks with 64 descriptors each come up, or say what ran out.
+// Eight ranks with 64 descriptors each come up; with far too few they say what ran out.
 void fewDescriptors() {
-  for (const int limit : {64, 12}) {
+  for (const int limit : {64, 7}) {
     Job job("init-only");
     const int port = freePort();
-    for (int r = 0; r < 8; ++r) {
-      Environment environment = torchrun(r, 8, port);
-      environment.emplace_back("VCOLL_TIMEOUT_MS", "4000");
-      job.process(r, environment, limit);
-    }
+    for (int r = 0; r < 8; ++r) job.process(r, torchrun(r, 8, port), limit);
     (void)job.wait(40);
     for (int r = 0; r < 8; ++r) {
       const Verdict verdict = job.verdict(r);
       const std::string text = verdict.text("init.text") + verdict.text("call.text");
       if (limit == 64) {
-        CHECK(verdict.text("call.result") == kSuccess, "limit {} rank {}: {}", limit, r, text);
+        CHECK(verdict.text("call.result") == kSuccess, "rank {}: {}", r, text);
       } else {
-        // Rank 0 runs out; the others say that it is gone.
-        CHECK(!text.empty(), "rank {} came up with {} descriptors", r, limit);
-        if (r == 0) CHECK(text.find(std::strerror(EMFILE)) != std::string::npos, "{}", text);
+        CHECK(text.find(std::strerror(EMFILE)) != std::string::npos, "rank {}: \"{}\"", r, text);
       }
       if (r == 0) std::printf("  limit %d: %s\n", limit, text.empty() ? "came up" : text.c_str());
     }

@@ -16,9 +16,13 @@ void HostPort::readPeer(uint32_t local, uint64_t offset, uint64_t bytes, void* t
     const iovec there = {pointer(base, offset), bytes};
     const ssize_t got = process_vm_readv(fabric_.pids_[local], &here, 1, &there, 1, 0);
     if (got <= 0) {
-      fabric_.group_.raise(makeError(vcollSystemError, "rank {} cannot read the send buffer of rank {}: {}",
-                                     fabric_.group_.rank(), call_.plan->view().localRanks[local],
-                                     got == 0 ? "nothing there" : std::strerror(errno)));
+      const uint32_t peer = call_.plan->view().localRanks[local];
+      if (got < 0 && errno == ESRCH) {
+        fabric_.group_.raise(makeError(vcollRemoteError, "rank {} was lost: its process is gone", peer));
+      } else {
+        fabric_.group_.raise(makeError(vcollSystemError, "rank {} cannot read the send buffer of rank {}: {}",
+                                       fabric_.group_.rank(), peer, got == 0 ? "nothing there" : std::strerror(errno)));
+      }
       return;  // run() looks for it before it reports success
     }
     place += got;

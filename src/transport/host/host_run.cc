@@ -151,10 +151,10 @@ std::string HostFabric::describe(const HostCall& call, const kernels::Pending& p
                                            "its own puts to leave their buffers",
                                            "it to leave the call"};
   std::string text = formatText("call #{} {} of rank {} waited for rank {}: {}", sequence_, callName(call.kind),
-                                 group_.rank(), pending.peer, kTexts[pending.what]);
+                                group_.rank(), pending.peer, kTexts[pending.what]);
   if (pending.chunks > 0) {
     text += formatText(" (queue of node {} on rail {}, chunk {} of {})", pending.node, pending.rail, pending.chunk,
-                        pending.chunks);
+                       pending.chunks);
   }
   const uint32_t node = topology_->nodeOf(static_cast<uint32_t>(group_.rank()));
   if (pending.peer < topology_->ranks() && topology_->nodeOf(pending.peer) == node) {
@@ -162,7 +162,7 @@ std::string HostFabric::describe(const HostCall& call, const kernels::Pending& p
     const uint64_t seen = header.lastSeq.load(std::memory_order_acquire);
     text += seen == 0 ? std::string("; that rank has made no call yet")
                       : formatText("; that rank was last seen in call #{} {}", seen,
-                                    callName(static_cast<CallKind>(header.lastKind.load(std::memory_order_relaxed))));
+                                   callName(static_cast<CallKind>(header.lastKind.load(std::memory_order_relaxed))));
   }
   return text;
 }

@@ -369,7 +369,7 @@ bool TcpConnection::accept(const TcpFrame& frame) {
   void* target = frame.bytes == 0 ? nullptr : host.resolve(host.context, frame.window, frame.offset, frame.bytes);
   if (target == nullptr) {
     lose(formatText("broke the protocol: {} bytes at offset {} of window {} are not ours to write", frame.bytes,
-                     frame.offset, frame.window));
+                    frame.offset, frame.window));
     return false;
   }
   target_ = static_cast<std::byte*>(target);

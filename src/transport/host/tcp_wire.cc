@@ -235,7 +235,7 @@ class ConnectRound {
       if (deadline_.passed()) {
         return fail(error_, ETIMEDOUT,
                     formatText("time-out: {} {}", nameOf(missing),
-                                at(missing) == nullptr ? "has not connected" : "has not answered"));
+                               at(missing) == nullptr ? "has not connected" : "has not answered"));
       }
       comm_->shared.changed.wait_for(lock, std::chrono::milliseconds(std::min(deadline_.leftMs(), kPollMs)));
     }

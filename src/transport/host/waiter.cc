@@ -18,8 +18,8 @@ namespace vcoll {
 
 namespace {
 
-// A yield that takes this long went to somebody who computes, not to a rank that waits too. Then yielding costs whole time
-// slices, while a sleeper that is woken gets the core at once: for a while this process only sleeps.
+// A yield that takes this long went to somebody who computes, not to a rank that waits too. Then yielding costs whole
+// time slices, while a sleeper that is woken gets the core at once: for a while this process only sleeps.
 constexpr auto kLongYield = std::chrono::microseconds(1500);
 constexpr auto kSleepOnly = std::chrono::milliseconds(500);
 std::atomic<int64_t> sleepOnlyUntil{0};  // steady clock, in its own ticks

@@ -38,15 +38,16 @@ typedef struct {
    * 0 or an errno. error: at least 512 bytes of text. */
   int (*open)(const vcollWireHost_v1* host, const uint64_t nonce[2], int rank, int nranks,
               unsigned char address[VCOLL_WIRE_ADDRESS_BYTES], vcollWireComm** comm, char* error);
-  /* addresses: nranks x VCOLL_WIRE_ADDRESS_BYTES, kept by the caller for the life of comm. Connects to each of peers (those
-   * already connected are skipped) and waits until the peers' side is up too; every listed peer lists this rank in its own
-   * connect of the same round. *cancelled turns non-zero to give up. */
+  /* addresses: nranks x VCOLL_WIRE_ADDRESS_BYTES, kept by the caller for the life of comm. Connects to each of peers
+   * (those already connected are skipped) and waits until the peers' side is up too; every listed peer lists this rank
+   * in its own connect of the same round. *cancelled turns non-zero to give up. */
   int (*connect)(vcollWireComm* comm, const unsigned char* addresses, const int* peers, int npeers, int64_t timeoutMs,
                  const volatile int* cancelled, char* error);
   /* For wires that register memory: called for each window before its first use. */
   int (*windowAdd)(vcollWireComm* comm, uint32_t window, void* base, uint64_t bytes, char* error);
   void (*windowRemove)(vcollWireComm* comm, uint32_t window);
-  /* Room for at least one more put to peer? Never blocks. One thread at a time per comm calls ready/put/signal/flushed. */
+  /* Room for at least one more put to peer? Never blocks. One thread at a time per comm calls ready/put/signal/flushed.
+   */
   int (*ready)(vcollWireComm* comm, int peer);
   /* bytes > 0. Lands at (window, offset) of peer, then adds `add` to its counter. source must stay unchanged until
    * flushed. Puts and signals to one peer take effect in order. Never blocks. */
