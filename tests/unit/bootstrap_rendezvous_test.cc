@@ -180,6 +180,7 @@ TEST_CASE("a late rank is waited for", "[bootstrap]") {
 
 TEST_CASE("another version of the library is named", "[bootstrap]") {
   const Nonce nonce = randomNonce();
+  const Endpoint here = listenerEndpoint();
   REQUIRE(serveRendezvous(nonce).ok());
   const auto results = runRanks(2, [&](int rank) {
     if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -188,7 +189,7 @@ TEST_CASE("another version of the library is named", "[bootstrap]") {
     request.rank = rank;
     if (rank == 1) request.version = 30201;
     JoinAnswer answer;
-    return joinRendezvous({listenerEndpoint()}, "here", nonce, request, Deadline::afterMs(20000), false, &answer);
+    return joinRendezvous({here}, "here", nonce, request, Deadline::afterMs(20000), false, &answer);
   });
   for (const Status& status : results) {
     REQUIRE(status.code() == vcollMismatch);

@@ -116,6 +116,7 @@ class HostFabric {
 
  private:
   friend class HostPort;
+  Status runChecked(const HostCall& call);
   template <typename Machine>
   Status runLanes(const HostCall& call);
   void publishRecord(uint64_t sequence, const RecordFields& fields);

@@ -182,6 +182,16 @@ Status HostFabric::run(const HostCall& call, uint64_t* sequence) {
   if (params().faultDelayMs > 0) sleepForTest(params().faultDelayMs);
   *sequence = ++sequence_;
   publishRecord(sequence_, fieldsOf(call));
+  const Status status = runChecked(call);
+  if (!status.ok() && wireComm_ != nullptr) {
+    // Puts that are still queued read buffers that are the caller's again from here on.
+    wire_->close(wireComm_, 0);
+    wireComm_ = nullptr;
+  }
+  return status;
+}
+
+Status HostFabric::runChecked(const HostCall& call) {
   if (options_.check && group_.size() > 1) VCOLL_TRY(checkOverAllRanks(call));
   if (call.kind == CallKind::kAllGatherV) {
     VCOLL_TRY(runLanes<kernels::AllGatherV<HostPort>>(call));
