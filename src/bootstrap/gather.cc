@@ -62,6 +62,7 @@ std::vector<int> Gather::missing() const {
 
 SharedBytes Gather::take() {
   Packer packer;
+  packer.reserve(static_cast<size_t>(bytes_) + (entries_.size() + 1) * sizeof(uint64_t));
   packer.value(sequence_);
   for (auto& entry : entries_) {
     packer.blob(entry->blob.data(), entry->blob.size());

@@ -28,14 +28,13 @@ class Packer {
   }
   Packer& text(std::string_view text) { return blob(text.data(), text.size()); }
   Packer& status(const Status& status) { return value<int32_t>(status.code()).text(status.text()); }
+  void reserve(size_t bytes) { bytes_.reserve(bytes); }
   std::vector<std::byte> take() { return std::move(bytes_); }
 
  private:
   Packer& raw(const void* data, size_t bytes) {
-    if (bytes == 0) return *this;
-    const size_t at = bytes_.size();
-    bytes_.resize(at + bytes);
-    std::memcpy(bytes_.data() + at, data, bytes);
+    const auto* begin = static_cast<const std::byte*>(data);
+    bytes_.insert(bytes_.end(), begin, begin + bytes);
     return *this;
   }
   std::vector<std::byte> bytes_;

@@ -42,7 +42,7 @@ TEST_CASE("groups of many sizes exchange blobs", "[bootstrap]") {
   }
   REQUIRE(nonces.size() == 1);
   const auto results = runRanks(n, [&](int rank) -> Status {
-    for (const size_t bytes : {size_t{0}, size_t{1}, size_t{1000}, size_t{100000}}) {
+    for (const size_t bytes : {size_t{0}, size_t{1}, size_t{1000}, size_t{20000}}) {
       VCOLL_TRY(checkExchange(at(world, rank), "Test", bytes));
     }
     return {};
@@ -52,8 +52,8 @@ TEST_CASE("groups of many sizes exchange blobs", "[bootstrap]") {
 
 TEST_CASE("blobs of megabytes pass", "[bootstrap]") {
   World world;
-  REQUIRE(firstError(joinWorld(4, &world)) == "");
-  REQUIRE(firstError(runRanks(4, [&](int rank) { return checkExchange(at(world, rank), "Big", 5 << 20); })) == "");
+  REQUIRE(firstError(joinWorld(3, &world)) == "");
+  REQUIRE(firstError(runRanks(3, [&](int rank) { return checkExchange(at(world, rank), "Big", 2 << 20); })) == "");
 }
 
 TEST_CASE("a group of one rank uses neither descriptors nor threads", "[bootstrap]") {
