@@ -63,7 +63,7 @@ Status Comm::shapeFor(CallKind kind, vcollDataType_t type, vcollRedOp_t op, cons
 }
 
 bool Comm::isDirect(CallKind kind, uint64_t totalBytes) const {
-  if (kind != CallKind::kAllGatherV || !fabric_->readsPeers()) return false;
+  if (kind != CallKind::kAllGatherV || totalBytes == 0 || !fabric_->readsPeers()) return false;
   if (params().directBytes >= 0) return totalBytes >= static_cast<uint64_t>(params().directBytes);
   return fabric_->roomy() && totalBytes >= kDirectBytes;
 }
@@ -114,6 +114,7 @@ Status Comm::runPrivateAllGatherV(const unsigned char* send, unsigned char* recv
 
 Status Comm::runDirectAllGatherV(const PrivateShape& shape, const unsigned char* send, unsigned char* recv,
                                  const std::vector<uint64_t>& displacementBytes) {
+  if (shape.rounds() == 0) return {};  // no rank has a byte: nobody waits for anybody
   const auto me = static_cast<uint32_t>(rank());
   const auto placeOf = [&](uint32_t r) { return displacementBytes.empty() ? shape.begin(r) : displacementBytes[r]; };
   for (uint32_t r = 0; r < ownByOwner_.size(); ++r) {

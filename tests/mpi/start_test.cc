@@ -133,6 +133,8 @@ void loneRank() {
   vcollUniqueId id;
   (void)vcollGetUniqueId(&id);
   told("rank", nullptr, [&] { return vcollCommInitRank(&comm, 1, id, 0); });
+  const char* stay = getenv("START_STAY_MS");
+  if (stay != nullptr) sleepMs(std::atoi(stay));
 }
 
 // The launcher says that it started four ranks, but this one is alone.
@@ -158,6 +160,7 @@ void wrongSize() {
   const int port = freePort();
   for (int r = 0; r < 3; ++r) {
     Environment environment = torchrun(r, r == 2 ? 4 : 3, port);
+    environment.emplace_back("START_STAY_MS", "1500");  // rank 0 is there to tell who comes last
     environment.emplace_back("VCOLL_TIMEOUT_MS", "3000");
     job.process(r, environment);
   }
