@@ -13,8 +13,11 @@
  *             thread at any time while the handle lives. Several ranks may live in one process, each
  *             driven by a thread of its own. After fork() the child must not call vcoll; it gets
  *             vcollInvalidUsage.
- * ORDER       All ranks of a communicator make the same collective calls in the same order. Calls
- *             marked [collective] take part in that order.
+ * ORDER       All ranks of a communicator make the same collective calls in the same order, with equal
+ *             counts, segments, types, ops, windows and window offsets. Calls marked [collective] take part
+ *             in that order; "call #N" in a message counts them from 1. What differs inside a node, or
+ *             when a plan, window or new shape of counts is first used, is vcollMismatch; VCOLL_CHECK=1
+ *             finds every difference over all nodes, before data moves.
  * STREAMS     With a NULL stream a call returns when its result is complete. With a host stream
  *             (vcollHostStreamCreate) it returns after checking its arguments and the work is done in
  *             stream order by the library; errors of the work are found with vcollHostStreamSynchronize
@@ -28,8 +31,10 @@
  *             communicator is read with vcollGetLastError. vcollInvalidArgument names the argument and
  *             its value, is found before anything is sent, and leaves the communicator usable. Every
  *             other failure of a collective puts the communicator in error on every rank: later calls on
- *             it return the same error at once; vcollCommAbort and vcollCommDestroy still return.
- * NUMERICS    Integer sums and products wrap (two's complement); avg of integers truncates toward zero. min and max
+ *             it return the same error at once, what its buffers hold is undefined; vcollCommAbort and
+ *             vcollCommDestroy still return.
+ * NUMERICS    Integer sums and products wrap (two's complement); avg of integers divides the wrapped sum and
+ *             truncates toward zero. min and max
  *             propagate NaN from whichever rank holds it; the sign of a zero result of min/max of -0 and
  *             +0 is unspecified. float16 and bfloat16 are reduced in fp32 inside a node and rounded once
  *             (to nearest even) per hop between nodes; VCOLL_PARTIALS=fp32 carries fp32 between nodes and
@@ -200,7 +205,9 @@ VCOLL_API vcollResult_t vcollCommSplit(vcollComm_t comm, int color, int key, vco
                                        const vcollConfig_t* config);
 /* [collective] Ends all work and waits until every rank came here; only Destroy may follow. */
 VCOLL_API vcollResult_t vcollCommFinalize(vcollComm_t comm);
-/* Frees the communicator with its plans and windows. Local: never waits for peers. NULL is fine. */
+/* Frees the communicator with its plans and windows. Waits for this rank's own unfinished stream work, which ends by
+ * its time-out at the latest (vcollCommAbort first makes that immediate); otherwise it does not wait for peers. NULL is
+ * fine. */
 VCOLL_API vcollResult_t vcollCommDestroy(vcollComm_t comm);
 /* Any thread: puts the communicator in error (vcollAborted) on every rank; running calls return. Idempotent. The handle
  * must still be destroyed. */
@@ -254,18 +261,21 @@ VCOLL_API vcollResult_t vcollReduceScatterV(const void* sendbuf, void* recvbuf, 
 
 /* ---- plans: frozen segment tables on windows, zero copy ---- */
 
-/* [collective] segments is equal on all ranks, in any order, several per owner allowed, never overlapping. type gives
- * the element size that reductions use. config may be NULL. Plans end with their communicator at the latest. */
+/* [collective] segments is equal on all ranks, in any order, several per owner allowed, never overlapping; offset and
+ * bytes are multiples of the size of type, which reductions use (vcollUint8 for plans that only move bytes). config may
+ * be NULL. Plans end with their communicator at the latest. */
 VCOLL_API vcollResult_t vcollPlanCreate(vcollComm_t comm, const vcollSegment_t* segments, size_t nsegments,
                                         vcollDataType_t type, const vcollPlanConfig_t* config, vcollPlan_t* plan);
 /* Local. No call on the plan may be running. NULL is fine. */
 VCOLL_API vcollResult_t vcollPlanDestroy(vcollPlan_t plan);
 VCOLL_API vcollResult_t vcollPlanGetInfo(vcollPlan_t plan, vcollPlanInfo_t* info);
-/* [collective] Every segment, at window offset + segment offset, reaches every rank from its owner. */
+/* [collective] Every segment, at window offset + segment offset, reaches every rank from its owner. offset is equal on
+ * all ranks. */
 VCOLL_API vcollResult_t vcollPlanAllGatherV(vcollPlan_t plan, vcollWindow_t window, size_t offset,
                                             vcollStream_t stream);
 /* [collective] Every segment of src (at srcOffset + segment offset on every rank) is reduced over all ranks into its
- * owner's dst window at dstOffset + segment offset. Other bytes of dst are not touched. */
+ * owner's dst window at dstOffset + segment offset. Both offsets are equal on all ranks. Other bytes of dst are not
+ * touched. */
 VCOLL_API vcollResult_t vcollPlanReduceScatterV(vcollPlan_t plan, vcollWindow_t src, size_t srcOffset,
                                                 vcollWindow_t dst, size_t dstOffset, vcollRedOp_t op,
                                                 vcollStream_t stream);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Entry points for the library, communicators, memory and streams. Collectives: collectives.cc.
+#include <cstdlib>
 #include <cstring>
+#include <mutex>
 
 #include "api/entry.h"
 #include "memory/allocation.h"
@@ -40,10 +42,47 @@ Status checkLoneWorld(int nranks) {
                    info.launcher, info.nranks);
 }
 
+// One launcher's variables say one rank, another's say more: ranks that take the first would each work alone.
+Status checkOneLauncher() {
+  const char* one = nullptr;
+  const char* several = nullptr;
+  for (const char* name : {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"}) {
+    const char* value = std::getenv(name);
+    if (value == nullptr) continue;
+    (std::strcmp(value, "1") == 0 ? one : several) = name;
+  }
+  if (one == nullptr || several == nullptr) return {};
+  return makeError(vcollInvalidUsage, "{} = 1 but {} = {}: unset the variable of the launcher that is not in use", one,
+                   several, std::getenv(several));
+}
+
+// At exit: ranks that were not destroyed leave in good order, or peers that are still in their last call would take
+// them for lost. A child made by fork() has no part in this.
+void leaveAtExit() {
+  if (inForkedChild()) return;
+  Handles::get().forEach(HandleKind::kComm,
+                         [](const void* handle) { static_cast<Comm*>(const_cast<void*>(handle))->goodbye(); });
+}
+
 Status publish(Comm* made, vcollComm_t* comm) {
+  static std::once_flag once;
+  std::call_once(once, [] { std::atexit(leaveAtExit); });
   *comm = reinterpret_cast<vcollComm_t>(made);
   Handles::get().add(*comm, HandleKind::kComm);
   return {};
+}
+
+Status initRank(vcollComm_t* comm, int nranks, const vcollUniqueId& id, int rank, const vcollConfig_t* config) {
+  VCOLL_TRY(checkPointer(comm, "comm"));
+  *comm = nullptr;
+  if (nranks < 1) return makeError(vcollInvalidArgument, "nranks = {} is less than 1", nranks);
+  if (rank < 0 || rank >= nranks) return makeError(vcollInvalidArgument, "rank = {} is not in 0..{}", rank, nranks - 1);
+  Comm::Config settings;
+  VCOLL_TRY(readConfig(config, &settings));
+  VCOLL_TRY(checkLoneWorld(nranks));
+  Comm* made = nullptr;
+  VCOLL_TRY(Comm::init(nranks, id, rank, settings, &made));
+  return publish(made, comm);
 }
 
 }  // namespace
@@ -77,24 +116,12 @@ vcollResult_t vcollGetUniqueId(vcollUniqueId* id) {
 }
 
 vcollResult_t vcollCommInitRank(vcollComm_t* comm, int nranks, vcollUniqueId id, int rank) {
-  return vcollCommInitRankConfig(comm, nranks, id, rank, nullptr);
+  return enterApi("vcollCommInitRank", [&] { return initRank(comm, nranks, id, rank, nullptr); });
 }
 
 vcollResult_t vcollCommInitRankConfig(vcollComm_t* comm, int nranks, vcollUniqueId id, int rank,
                                       const vcollConfig_t* config) {
-  return enterApi("vcollCommInitRank", [&]() -> Status {
-    VCOLL_TRY(checkPointer(comm, "comm"));
-    *comm = nullptr;
-    if (nranks < 1) return makeError(vcollInvalidArgument, "nranks = {} is less than 1", nranks);
-    if (rank < 0 || rank >= nranks)
-      return makeError(vcollInvalidArgument, "rank = {} is not in 0..{}", rank, nranks - 1);
-    Comm::Config settings;
-    VCOLL_TRY(readConfig(config, &settings));
-    VCOLL_TRY(checkLoneWorld(nranks));
-    Comm* made = nullptr;
-    VCOLL_TRY(Comm::init(nranks, id, rank, settings, &made));
-    return publish(made, comm);
-  });
+  return enterApi("vcollCommInitRankConfig", [&] { return initRank(comm, nranks, id, rank, config); });
 }
 
 vcollResult_t vcollCommInitFromEnv(vcollComm_t* comm) {
@@ -103,6 +130,7 @@ vcollResult_t vcollCommInitFromEnv(vcollComm_t* comm) {
     *comm = nullptr;
     Comm::Config settings;
     VCOLL_TRY(readConfig(nullptr, &settings));
+    VCOLL_TRY(checkOneLauncher());
     Comm* made = nullptr;
     VCOLL_TRY(Comm::initFromEnv(settings, &made));
     return publish(made, comm);

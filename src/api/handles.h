@@ -34,6 +34,13 @@ class Handles {
     const auto found = kinds_.find(handle);
     return found != kinds_.end() && found->second == kind;
   }
+  template <typename Visit>
+  void forEach(HandleKind kind, const Visit& visit) {
+    std::shared_lock lock(mutex_);
+    for (const auto& [handle, handleKind] : kinds_) {
+      if (handleKind == kind) visit(handle);
+    }
+  }
 
  private:
   std::shared_mutex mutex_;

@@ -334,8 +334,7 @@ Status joinGroupFromEnv(const LaunchInfo& info, Deadline deadline, std::unique_p
   if (info.rank != 0) return joinAt(endpoints, info.address, nonce, info.nranks, info.rank, deadline, true, group);
 
   // A name may stand for an address that only other hosts use for this one (or for 127.0.1.1): listen at all.
-  Endpoint bound;
-  Status status = serveRendezvousAt(literal ? endpoints[0] : anyAddress(port), nonce, &bound);
+  Status status = serveRendezvousAt(literal ? endpoints[0] : anyAddress(port), nonce);
   if (!status.ok()) {
     return Status(status.code(),
                   formatText("rank 0 cannot serve the rendezvous at {}: {}; VCOLL_COMM_ID=host:port sets "

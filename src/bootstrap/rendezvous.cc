@@ -38,9 +38,8 @@ class Server final : public std::enable_shared_from_this<Server> {
         nonce_, Purpose::kRendezvous,
         [self = shared_from_this()](int fd, std::vector<std::byte> payload) { self->accept(fd, payload); });
   }
-  Status listenHere(const Endpoint& at, Endpoint* bound) {
+  Status listenHere(const Endpoint& at) {
     VCOLL_TRY(Acceptor::open(at, receiveHello, &acceptor_));
-    *bound = acceptor_->endpoint();
     wellKnown_ = true;
     return {};
   }
@@ -252,7 +251,7 @@ Status serveRendezvous(const Nonce& nonce) {
   return {};
 }
 
-Status serveRendezvousAt(const Endpoint& at, const Nonce& nonce, Endpoint* bound) {
+Status serveRendezvousAt(const Endpoint& at, const Nonce& nonce) {
   Engine* engine = nullptr;
   Listener* listener = nullptr;
   VCOLL_TRY(Engine::get(&engine));
@@ -266,7 +265,7 @@ Status serveRendezvousAt(const Endpoint& at, const Nonce& nonce, Endpoint* bound
       server->stop();
     }
     const auto server = std::make_shared<Server>(engine, listener, nonce);
-    Status status = server->listenHere(at, bound);
+    Status status = server->listenHere(at);
     if (status.ok()) {
       addressServers()[nonce] = server;
       server->serve();

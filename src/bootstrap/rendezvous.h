@@ -48,8 +48,8 @@ constexpr uint32_t kJoinRefused = 2;   // a packed Status
 Status serveRendezvous(const Nonce& nonce);
 
 // Serves the rendezvous of a well-known address: at `at` and at the process's listener. Stopped when it is done, a
-// moment after it failed, or by the next call for the same nonce. *bound: the address listened at.
-Status serveRendezvousAt(const Endpoint& at, const Nonce& nonce, Endpoint* bound);
+// moment after it failed, or by the next call for the same nonce.
+Status serveRendezvousAt(const Endpoint& at, const Nonce& nonce);
 // Ends it with an error if it is still waiting for ranks.
 void failRendezvousAt(const Nonce& nonce, const Status& error);
 

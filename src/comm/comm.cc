@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "base/hash.h"
 #include "base/log.h"
@@ -59,6 +60,12 @@ Comm::~Comm() {
   if (group_ != nullptr && !group_->raised()) group_->leave();
 }
 
+void Comm::goodbye() {
+  if (served_.load() != nextTicket_.load() || group_->raised()) return;
+  group_->leave();
+  fabric_->closeWire();
+}
+
 Status Comm::split(int color, int key, const Config& config, Comm** comm) {
   *comm = nullptr;
   return submit(nullptr, [&]() -> Status {
@@ -112,8 +119,7 @@ Status Comm::registerWindow(void* pointer, size_t bytes, WindowHandle** window) 
   VCOLL_TRY(pinRange(pointer, bytes, &memory));
   const Status status = submit(nullptr, [&]() -> Status {
     fabric_->beginControl(CallKind::kWindowRegister);
-    static constexpr const char* kFields[] = {"bytes"};
-    VCOLL_TRY(agree(CallKind::kWindowRegister, bytes, {bytes}, kFields, 1, "argument"));
+    VCOLL_TRY(agree(CallKind::kWindowRegister, bytes, {bytes}, [](size_t) { return std::string("bytes"); }));
     auto made = std::make_unique<WindowHandle>();
     made->comm = this;
     made->pointer = pointer;
@@ -140,10 +146,9 @@ Status Comm::deregisterWindow(WindowHandle* window) {
       kEvenInError);
 }
 
-// Compares digests; where they differ, the tables, to name the first difference: field `i % fieldCount` of item
-// `i / fieldCount`. item nullptr: the table is a type and then the array fields[0]. The same error on every rank.
-Status Comm::agree(CallKind kind, uint64_t digest, const std::vector<uint64_t>& table, const char* const* fields,
-                   size_t fieldCount, const char* item) {
+// Compares digests; where they differ, the tables, to name the first difference. The same error on every rank.
+Status Comm::agree(CallKind kind, uint64_t digest, const std::vector<uint64_t>& table,
+                   const std::function<std::string(size_t)>& nameOfWord) {
   if (size() == 1) return {};
   const auto gather = [&](const void* data, size_t bytes, std::vector<Blob>* all) {
     Blob blob(bytes);
@@ -160,30 +165,27 @@ Status Comm::agree(CallKind kind, uint64_t digest, const std::vector<uint64_t>& 
     std::memcpy(&value, all[rank].data() + i * sizeof value, sizeof value);
     return value;
   };
-  Status error = makeError(vcollMismatch, "call #{} {}: ranks disagree", fabric_->sequence(), callName(kind));
+  std::string difference = "ranks disagree";
   for (size_t other = 1; other < all.size(); ++other) {
     const size_t words = std::min(all[0].size(), all[other].size()) / sizeof(uint64_t);
     size_t i = 0;
     while (i < words && word(0, i) == word(other, i)) ++i;
     if (i == words && all[0].size() == all[other].size()) continue;
-    if (item == nullptr && i < words) {
-      const auto shown = [&](size_t r) {
-        return i == 0 ? std::string(typeInfo(static_cast<int>(word(r, 0)))->name) : formatText("{}", word(r, i));
-      };
-      error = makeError(vcollMismatch, "{}: {}: rank 0 has {}, rank {} has {}", callName(kind),
-                        i == 0 ? "type" : formatText("{}[{}]", fields[0], i - 1), shown(0), other, shown(other));
-    } else if (i < words) {
-      error = makeError(vcollMismatch, "{}: {} {} of {}: rank 0 has {}, rank {} has {}", callName(kind),
-                        fields[i % fieldCount], item, i / fieldCount, static_cast<int64_t>(word(0, i)), other,
-                        static_cast<int64_t>(word(other, i)));
-    } else {
-      error = makeError(vcollMismatch, "{}: number of {}s: rank 0 has {}, rank {} has {}", callName(kind), item,
-                        all[0].size() / sizeof(uint64_t) / fieldCount, other,
-                        all[other].size() / sizeof(uint64_t) / fieldCount);
+    if (i == words) {
+      difference = formatText("number of entries: rank 0 has {}, rank {} has {}", all[0].size() / sizeof(uint64_t),
+                              other, all[other].size() / sizeof(uint64_t));
+      break;
     }
+    const std::string name = nameOfWord(i);
+    const auto shown = [&](size_t rank) -> std::string {
+      const uint64_t value = word(rank, i);
+      if (name == "type" && value < vcollNumTypes) return typeInfo(static_cast<int>(value))->name;
+      return formatText("{}", static_cast<int64_t>(value));
+    };
+    difference = formatText("{}: rank 0 has {}, rank {} has {}", name, shown(0), other, shown(other));
     break;
   }
-  group_->raise(error);
+  group_->raise(makeError(vcollMismatch, "{}: {}", callName(kind), difference));
   return group_->failure();
 }
 
@@ -194,21 +196,22 @@ Status Comm::createPlan(PlanSpec spec, PlanHandle** plan) {
   VCOLL_TRY(Plan::build(spec, topology(), fabric_->flow(), static_cast<uint32_t>(rank()), &made->plan));
   return submit(nullptr, [&]() -> Status {
     fabric_->beginControl(CallKind::kPlanCreate);
-    std::vector<uint64_t> settings = {static_cast<uint64_t>(spec.type), static_cast<uint64_t>(spec.path), spec.lanes,
-                                      spec.chunkBytes};
-    std::vector<uint64_t> table;
-    table.reserve(3 * spec.segments.size());
+    static constexpr const char* kSettings[] = {"type", "config->path", "config->lanes", "config->chunkBytes",
+                                                "nsegments"};
+    static constexpr const char* kFields[] = {"owner", "offset", "bytes"};
+    std::vector<uint64_t> table = {static_cast<uint64_t>(spec.type), static_cast<uint64_t>(spec.path), spec.lanes,
+                                   spec.chunkBytes, spec.segments.size()};
+    table.reserve(table.size() + 3 * spec.segments.size());
     for (const vcollSegment_t& segment : spec.segments) {
       table.push_back(static_cast<uint64_t>(segment.owner));
       table.push_back(segment.offset);
       table.push_back(segment.bytes);
     }
-    Digest settingsDigest;
-    for (const uint64_t word : settings) settingsDigest.add(word);
-    static constexpr const char* kSettings[] = {"type", "path", "lanes", "chunkBytes"};
-    VCOLL_TRY(agree(CallKind::kPlanCreate, settingsDigest.value(), settings, kSettings, 4, "plan"));
-    static constexpr const char* kFields[] = {"owner", "offset", "bytes"};
-    VCOLL_TRY(agree(CallKind::kPlanCreate, made->plan->digest(), table, kFields, 3, "segment"));
+    VCOLL_TRY(agree(CallKind::kPlanCreate, made->plan->digest(), table, [](size_t i) -> std::string {
+      const size_t settings = std::size(kSettings);
+      return i < settings ? kSettings[i]
+                          : formatText("segments[{}].{}", (i - settings) / 3, kFields[(i - settings) % 3]);
+    }));
     VCOLL_TRY(fabric_->connect(*made->plan));
     *plan = made.get();
     plans_.push_back(std::move(made));
@@ -228,8 +231,10 @@ Status Comm::destroyPlan(PlanHandle* plan) {
 
 Status Comm::runPlan(const Plan& plan, HostCall* call) {
   call->plan = &plan;
-  call->bytes = plan.totalBytes();
-  call->digest = plan.digest();
+  call->record.words[RecordFields::kKind] = static_cast<uint64_t>(call->kind);
+  call->record.words[RecordFields::kType] = static_cast<uint64_t>(plan.spec().type);
+  call->record.words[RecordFields::kBytes] = plan.totalBytes();
+  call->record.words[RecordFields::kDigest] = plan.digest();
   uint64_t sequence = 0;
   return fabric_->run(*call, &sequence);
 }
@@ -251,6 +256,8 @@ Status Comm::planAllGatherV(const PlanHandle& plan, const WindowHandle& window, 
     call.destinations = sources_.data();
     call.window = target->id;
     call.windowOffset = offset;
+    call.record.words[RecordFields::kWindow] = target->id;
+    call.record.words[RecordFields::kOffset] = offset;
     return runPlan(*plan.plan, &call);
   });
 }
@@ -268,6 +275,11 @@ Status Comm::planReduceScatterV(const PlanHandle& plan, const WindowHandle& sour
         call.op = op;
         call.sources = sources_.data();
         call.destinations = destinations_.data();
+        call.record.words[RecordFields::kOp] = static_cast<uint64_t>(op);
+        call.record.words[RecordFields::kWindow] = from->id;
+        call.record.words[RecordFields::kOffset] = sourceOffset;
+        call.record.words[RecordFields::kDstWindow] = to->id;
+        call.record.words[RecordFields::kDstOffset] = destinationOffset;
         return runPlan(*plan.plan, &call);
       });
 }

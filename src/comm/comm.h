@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
@@ -59,6 +60,8 @@ class Comm {
 
   Status finalize();
   void abort();
+  // Says goodbye to the peers where nothing is running: at exit without Destroy they must not take this rank for lost.
+  void goodbye();
   // Success, or the error this communicator is in. Never waits for the verdict.
   Status asyncError() const;
 
@@ -92,8 +95,8 @@ class Comm {
   Status inTurn(uint64_t ticket, Work& work, CallNeeds needs);
 
   Status withName(const Status& error) const;
-  Status agree(CallKind kind, uint64_t digest, const std::vector<uint64_t>& table, const char* const* fields,
-               size_t fieldCount, const char* item);
+  Status agree(CallKind kind, uint64_t digest, const std::vector<uint64_t>& table,
+               const std::function<std::string(size_t)>& nameOfWord);
   Status shapeFor(CallKind kind, vcollDataType_t type, vcollRedOp_t op, const std::vector<size_t>& counts,
                   PrivateShape** shape);
   Status runPlan(const Plan& plan, HostCall* call);

@@ -20,6 +20,15 @@ constexpr size_t kMaxShapes = 128;
 // With fewer cores staging won or drew at all sizes (docs/performance.md), and for ReduceScatterV always.
 constexpr uint64_t kDirectBytes = 48u << 10;
 
+RecordFields recordOf(const PrivateShape& shape, vcollRedOp_t op) {
+  RecordFields record(shape.kind());
+  record.words[RecordFields::kType] = static_cast<uint64_t>(shape.type());
+  record.words[RecordFields::kOp] = static_cast<uint64_t>(op);
+  record.words[RecordFields::kBytes] = shape.totalBytes();
+  record.words[RecordFields::kDigest] = shape.digest();
+  return record;
+}
+
 uintptr_t addressOf(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); }
 }  // namespace
 
@@ -39,17 +48,11 @@ Status Comm::shapeFor(CallKind kind, vcollDataType_t type, vcollRedOp_t op, cons
   VCOLL_TRY(totalBytesOf(counts.data(), static_cast<uint32_t>(counts.size()), type, &total));
   VCOLL_TRY(PrivateShape::build(kind, type, counts, topology(), fabric_->flow(), static_cast<uint32_t>(rank()),
                                 isDirect(kind, total) ? 0 : fabric_->staging().bytes / 2, fabric_->roomy(), &made));
-  RecordFields fields;
-  fields.kind = kind;
-  fields.type = static_cast<uint64_t>(type);
-  fields.op = kind == CallKind::kReduceScatterV ? static_cast<uint64_t>(op) : 0;
-  fields.bytes = made->totalBytes();
-  fields.digest = made->digest();
-  fabric_->announceNext(fields);
+  fabric_->announceNext(recordOf(*made, op));
   std::vector<uint64_t> table = {static_cast<uint64_t>(type)};
   table.insert(table.end(), counts.begin(), counts.end());
-  static constexpr const char* kFields[] = {"recvcounts"};
-  VCOLL_TRY(agree(kind, made->digest(), table, kFields, 1, nullptr));
+  VCOLL_TRY(agree(kind, made->digest(), table,
+                  [](size_t i) { return i == 0 ? std::string("type") : formatText("recvcounts[{}]", i - 1); }));
   for (uint64_t round = 0; round < made->rounds(); ++round) VCOLL_TRY(fabric_->connect(made->planOfRound(round)));
 
   if (shapes_.size() == kMaxShapes) {
@@ -99,8 +102,7 @@ Status Comm::runPrivateAllGatherV(const unsigned char* send, unsigned char* recv
     HostCall call;
     call.kind = CallKind::kAllGatherV;
     call.plan = &shape->planOfRound(round);
-    call.bytes = shape->totalBytes();
-    call.digest = shape->digest();
+    call.record = recordOf(*shape, vcollSum);
     call.sources = sources_.data();
     call.ownByOwner = ownByOwner_.data();
     call.window = staging.id;
@@ -114,7 +116,6 @@ Status Comm::runPrivateAllGatherV(const unsigned char* send, unsigned char* recv
 
 Status Comm::runDirectAllGatherV(const PrivateShape& shape, const unsigned char* send, unsigned char* recv,
                                  const std::vector<uint64_t>& displacementBytes) {
-  if (shape.rounds() == 0) return {};  // no rank has a byte: nobody waits for anybody
   const auto me = static_cast<uint32_t>(rank());
   const auto placeOf = [&](uint32_t r) { return displacementBytes.empty() ? shape.begin(r) : displacementBytes[r]; };
   for (uint32_t r = 0; r < ownByOwner_.size(); ++r) {
@@ -124,8 +125,7 @@ Status Comm::runDirectAllGatherV(const PrivateShape& shape, const unsigned char*
   HostCall call;
   call.kind = CallKind::kAllGatherV;
   call.plan = &shape.planOfRound(0);
-  call.bytes = shape.totalBytes();
-  call.digest = shape.digest();
+  call.record = recordOf(shape, vcollSum);
   call.sources = sources_.data();
   call.ownByOwner = ownByOwner_.data();
   call.ownSources = ownSources_.data();
@@ -161,8 +161,7 @@ Status Comm::runPrivateReduceScatterV(const unsigned char* send, unsigned char* 
     call.kind = CallKind::kReduceScatterV;
     call.plan = &shape->planOfRound(round);
     call.op = op;
-    call.bytes = shape->totalBytes();
-    call.digest = shape->digest();
+    call.record = recordOf(*shape, op);
     call.sources = sources_.data();
     call.ownByOwner = ownByOwner_.data();
     call.ownSources = ownSources_.data();

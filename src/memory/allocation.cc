@@ -13,6 +13,7 @@ namespace {
 struct Allocation {
   UniqueFd fd;
   Mapping mapping;
+  size_t bytes = 0;  // asked for; the mapping is whole pages
   int pins = 0;
 };
 
@@ -25,7 +26,7 @@ struct Registry {
     if (after == byStart.begin()) return byStart.end();
     --after;
     const uintptr_t offset = reinterpret_cast<uintptr_t>(ptr) - after->first;
-    return offset <= after->second.mapping.bytes() ? after : byStart.end();
+    return offset <= after->second.bytes ? after : byStart.end();
   }
 };
 
@@ -44,6 +45,7 @@ Status allocateMemory(size_t bytes, void** ptr) {
   VCOLL_TRY(createSharedFile("vcollMemAlloc", &made.fd));
   VCOLL_TRY(reserveSharedFile(made.fd.get(), rounded, "vcollMemAlloc"));
   VCOLL_TRY(Mapping::make(made.fd.get(), 0, rounded, "vcollMemAlloc", &made.mapping));
+  made.bytes = bytes;
   *ptr = made.mapping.base();
   std::lock_guard lock(registry().mutex);
   registry().byStart.emplace(reinterpret_cast<uintptr_t>(*ptr), std::move(made));
@@ -69,7 +71,7 @@ Status pinRange(const void* ptr, size_t bytes, AllocationRef* ref) {
   std::lock_guard lock(registry().mutex);
   const auto found = registry().find(ptr);
   const uintptr_t start = reinterpret_cast<uintptr_t>(ptr);
-  if (found == registry().byStart.end() || bytes > found->second.mapping.bytes() - (start - found->first)) {
+  if (found == registry().byStart.end() || bytes > found->second.bytes - (start - found->first)) {
     return makeError(vcollInvalidArgument, "[ptr = {}, bytes = {}) is not inside one vcollMemAlloc allocation", ptr,
                      bytes);
   }

@@ -102,7 +102,7 @@ Status Plan::check(const Topology& topology) {
       return makeError(vcollInvalidArgument, "segments[{}]: offset {} + bytes {} overflows", i, segment.offset,
                        segment.bytes);
     }
-    if (segment.bytes % type.size != 0 || segment.offset % type.size != 0) {
+    if (segment.bytes > 0 && (segment.bytes % type.size != 0 || segment.offset % type.size != 0)) {
       return makeError(vcollInvalidArgument, "segments[{}]: offset {} and bytes {} must be multiples of {} ({})", i,
                        segment.offset, segment.bytes, type.size, type.name);
     }

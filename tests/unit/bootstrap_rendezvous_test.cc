@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstring>
 
@@ -221,7 +223,9 @@ TEST_CASE("strangers are dropped and disturb nobody", "[bootstrap]") {
   char byte;
   REQUIRE(eventually([&] { return ::recv(unknown, &byte, 1, MSG_DONTWAIT) == 0; }, 1000));
   // A burst of silent connections: the cap drops the oldest, ranks still get in.
-  std::vector<int> burst(1100);
+  rlimit limit{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &limit) == 0);
+  std::vector<int> burst(std::min<size_t>(1100, limit.rlim_cur / 4 + 20));
   for (int& fd : burst) fd = rawConnect(endpoint);
   REQUIRE(joinGroup(id, 2, 1, Deadline::afterMs(20000), &world[1]).ok());
   early.join();

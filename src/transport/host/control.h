@@ -12,13 +12,10 @@ namespace vcoll {
 
 // What a rank is doing, for mismatch checks and reports. Word by word atomic; seq is written last and read first.
 struct alignas(64) CallRecord {
+  static constexpr int kWords = 9;  // RecordFields
   std::atomic<uint64_t> seq;
-  std::atomic<uint64_t> signature;  // of all fields below
-  std::atomic<uint64_t> kind;       // CallKind
-  std::atomic<uint64_t> type;       // vcollDataType_t
-  std::atomic<uint64_t> op;         // vcollRedOp_t
-  std::atomic<uint64_t> digest;     // of counts or plan
-  std::atomic<uint64_t> bytes;      // total of the call
+  std::atomic<uint64_t> signature;  // of all words
+  std::atomic<uint64_t> words[kWords];
 };
 
 struct alignas(64) LaneGate {

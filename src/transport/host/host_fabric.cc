@@ -144,6 +144,8 @@ Status HostFabric::open(Group& group, const Options& options, std::unique_ptr<Ho
   hello.pid = getpid();
   hello.probe = &probe;
   if (sched_getaffinity(0, sizeof hello.cpus, &hello.cpus) != 0) CPU_SET(0, &hello.cpus);
+  // A wire that the user names is looked for even where it is not needed: a wrong name is an error everywhere.
+  if (params().wire != "auto") VCOLL_TRY(selectWire(params().wire, &made->wire_));
   if (group.size() > 1) VCOLL_TRY(FdExchange::open(group.nonce(), group.rank(), &made->exchange_));
 
   std::vector<Blob> blobs;
@@ -290,7 +292,7 @@ Status HostFabric::shareControl(uint64_t hostKey, const std::vector<uint64_t>& h
 }
 
 Status HostFabric::openWire() {
-  VCOLL_TRY(selectWire(params().wire, &wire_));
+  if (wire_ == nullptr) VCOLL_TRY(selectWire(params().wire, &wire_));
   wireHost_ = {this, resolve, signal, lost, wake};
   wireAddresses_.resize(static_cast<size_t>(group_.size()) * VCOLL_WIRE_ADDRESS_BYTES);
   char error[512] = {};
@@ -302,7 +304,13 @@ Status HostFabric::openWire() {
 
 HostFabric::~HostFabric() {
   group_.onRaised(nullptr);
-  if (wireComm_ != nullptr) wire_->close(wireComm_, group_.raised() ? 0 : 1);
+  closeWire();
+}
+
+void HostFabric::closeWire() {
+  if (wireComm_ == nullptr) return;
+  wire_->close(wireComm_, group_.raised() ? 0 : 1);
+  wireComm_ = nullptr;
 }
 
 Status HostFabric::connect(const Plan& plan) {

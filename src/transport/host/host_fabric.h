@@ -4,6 +4,7 @@
 // group's error.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -34,13 +35,13 @@ enum class CallKind : uint64_t {
 };
 const char* callName(CallKind kind);
 
-// The fields of a call that must be equal on all ranks, in the order in which a difference is reported.
+// What must be equal on all ranks in a call, in the order in which a difference is reported.
 struct RecordFields {
-  CallKind kind = CallKind::kNone;
-  uint64_t type = 0;
-  uint64_t op = 0;
-  uint64_t bytes = 0;   // total
-  uint64_t digest = 0;  // of counts or plan
+  enum Field : size_t { kKind, kType, kOp, kBytes, kWindow, kOffset, kDstWindow, kDstOffset, kDigest, kCount };
+  std::array<uint64_t, kCount> words{};
+
+  RecordFields() = default;
+  explicit RecordFields(CallKind kind) { words[kKind] = static_cast<uint64_t>(kind); }
 };
 
 struct HostWindow {
@@ -57,8 +58,7 @@ struct HostCall {
   CallKind kind = CallKind::kNone;
   const Plan* plan = nullptr;
   vcollRedOp_t op = vcollSum;
-  uint64_t bytes = 0;                       // total, and
-  uint64_t digest = 0;                      // digest of what must be equal on all ranks
+  RecordFields record;
   const uintptr_t* sources = nullptr;       // by local rank: address of plan offset 0
   const uintptr_t* destinations = nullptr;  // by local rank (window calls)
   const uintptr_t* ownByOwner = nullptr;    // by owner's rank: this rank's private destination (private calls)
@@ -96,6 +96,9 @@ class HostFabric {
   // Window 0: this communicator's staging memory.
   const HostWindow& staging() const { return *windows_[0]; }
 
+  // Ends the use of the wire in an orderly way; no call may follow.
+  void closeWire();
+
   // Collective: connects this rank with the peers of the plan.
   Status connect(const Plan& plan);
 
@@ -107,11 +110,7 @@ class HostFabric {
   // Shows the local ranks what this rank is about to do, so that one that waits for something else finds the
   // disagreement at once. A collective that moves no data through run() takes a number of its own.
   void announceNext(const RecordFields& fields) { publishRecord(sequence_ + 1, fields); }
-  void beginControl(CallKind kind) {
-    RecordFields fields;
-    fields.kind = kind;
-    publishRecord(++sequence_, fields);
-  }
+  void beginControl(CallKind kind) { publishRecord(++sequence_, RecordFields(kind)); }
   uint64_t sequence() const { return sequence_; }
 
  private:

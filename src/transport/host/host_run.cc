@@ -19,35 +19,32 @@ namespace vcoll {
 
 namespace {
 
-std::string differenceOf(const RecordFields& a, size_t rankA, const RecordFields& b, size_t rankB) {
-  const auto say = [&](const char* field, const auto& valueA, const auto& valueB) {
-    return formatText("{}: rank {} has {}, rank {} has {}", field, rankA, valueA, rankB, valueB);
-  };
-  const auto typeName = [](uint64_t type) { return typeInfo(static_cast<int>(type))->name; };
-  if (a.kind != b.kind) {
-    return say("call", callName(a.kind), callName(b.kind));
-  }
-  if (a.type != b.type) return say("type", typeName(a.type), typeName(b.type));
-  if (a.op != b.op) return say("op", opName(static_cast<int>(a.op)), opName(static_cast<int>(b.op)));
-  if (a.bytes != b.bytes) return say("total bytes", a.bytes, b.bytes);
-  if (a.digest != b.digest) return say("digest of counts or plan", a.digest, b.digest);
-  return "";
-}
+static_assert(RecordFields::kCount == CallRecord::kWords);
 
-RecordFields fieldsOf(const HostCall& call) {
-  const bool reduces = call.kind == CallKind::kReduceScatterV;
-  return {call.kind, static_cast<uint64_t>(call.plan->spec().type), reduces ? static_cast<uint64_t>(call.op) : 0,
-          call.bytes, call.digest};
+std::string differenceOf(const RecordFields& a, size_t rankA, const RecordFields& b, size_t rankB) {
+  static constexpr const char* kNames[] = {
+      "call", "type", "op", "total bytes", "window", "offset", "dst window", "dst offset", "digest of counts or plan"};
+  const auto difference = std::mismatch(a.words.begin(), a.words.end(), b.words.begin()).first;
+  if (difference == a.words.end()) return "";
+  const auto field = static_cast<size_t>(difference - a.words.begin());
+  const auto shown = [field](const RecordFields& record) -> std::string {
+    const uint64_t word = record.words[field];
+    if (field == RecordFields::kKind) return callName(static_cast<CallKind>(word));
+    if (field == RecordFields::kType && word < vcollNumTypes) return typeInfo(static_cast<int>(word))->name;
+    if (field == RecordFields::kOp && word < vcollNumOps) return opName(static_cast<int>(word));
+    return formatText("{}", word);
+  };
+  return formatText("{}: rank {} has {}, rank {} has {}", kNames[field], rankA, shown(a), rankB, shown(b));
 }
 
 uint64_t signatureOf(const RecordFields& fields) {
   Digest digest;
-  for (const uint64_t word :
-       {static_cast<uint64_t>(fields.kind), fields.type, fields.op, fields.bytes, fields.digest}) {
-    digest.add(word);
-  }
+  for (const uint64_t word : fields.words) digest.add(word);
   return digest.value();
 }
+
+// How much longer ranks wait that do not wait for one to enter.
+constexpr int64_t kFollowerMs = 300;
 
 void sleepForTest(int64_t maxMs) {
   thread_local std::minstd_rand random(std::random_device{}());
@@ -62,13 +59,9 @@ void HostFabric::publishRecord(uint64_t sequence, const RecordFields& fields) {
   // A reader that sees the number before and after has whole fields.
   record.seq.store(0, std::memory_order_seq_cst);
   record.signature.store(signatureOf(fields), std::memory_order_seq_cst);
-  record.kind.store(static_cast<uint64_t>(fields.kind), std::memory_order_relaxed);
-  record.type.store(fields.type, std::memory_order_relaxed);
-  record.op.store(fields.op, std::memory_order_relaxed);
-  record.bytes.store(fields.bytes, std::memory_order_relaxed);
-  record.digest.store(fields.digest, std::memory_order_relaxed);
+  for (size_t i = 0; i < fields.words.size(); ++i) record.words[i].store(fields.words[i], std::memory_order_relaxed);
   record.seq.store(sequence, std::memory_order_release);
-  header.lastKind.store(static_cast<uint64_t>(fields.kind), std::memory_order_relaxed);
+  header.lastKind.store(fields.words[RecordFields::kKind], std::memory_order_relaxed);
   header.lastSeq.store(sequence, std::memory_order_release);
 }
 
@@ -101,11 +94,7 @@ Status HostFabric::checkRecords(const HostCall& call, bool settled) {
       if (!settled) return {};
       continue;
     }
-    fields.kind = static_cast<CallKind>(record.kind.load(std::memory_order_acquire));
-    fields.type = record.type.load(std::memory_order_acquire);
-    fields.op = record.op.load(std::memory_order_acquire);
-    fields.bytes = record.bytes.load(std::memory_order_acquire);
-    fields.digest = record.digest.load(std::memory_order_acquire);
+    for (size_t i = 0; i < fields.words.size(); ++i) fields.words[i] = record.words[i].load(std::memory_order_acquire);
     if (record.seq.load(std::memory_order_acquire) != sequence_) continue;  // it went on to a later call
     if (!first) {
       first = fields;
@@ -121,7 +110,7 @@ Status HostFabric::checkRecords(const HostCall& call, bool settled) {
 
 // VCOLL_CHECK=1.
 Status HostFabric::checkOverAllRanks(const HostCall& call) {
-  const RecordFields mine = fieldsOf(call);
+  const RecordFields& mine = call.record;
   Blob blob(sizeof mine);
   std::memcpy(blob.data(), &mine, sizeof mine);
   std::vector<Blob> all;
@@ -141,16 +130,16 @@ Status HostFabric::checkOverAllRanks(const HostCall& call) {
 
 std::string HostFabric::describe(const HostCall& call, const kernels::Pending& pending) const {
   using kernels::Pending;
-  static constexpr const char* kTexts[] = {"nothing",
-                                           "it to enter the call",
-                                           "it to say that its buffer is free",
-                                           "its data",
-                                           "room on the wire to it",
-                                           "its partial sum",
-                                           "its credit for a ring slot",
-                                           "its own puts to leave their buffers",
-                                           "it to leave the call"};
-  std::string text = formatText("call #{} {} of rank {} waited for rank {}: {}", sequence_, callName(call.kind),
+  static constexpr const char* kTexts[] = {"",
+                                           "to enter the call",
+                                           "to say that its buffer is free",
+                                           "to send its data",
+                                           "to take what is queued on the wire",
+                                           "to send its partial sum",
+                                           "to return the credit of a ring slot",
+                                           "to send what it had put",
+                                           "to leave the call"};
+  std::string text = formatText("call #{} {} of rank {} waited for rank {} {}", sequence_, callName(call.kind),
                                 group_.rank(), pending.peer, kTexts[pending.what]);
   if (pending.chunks > 0) {
     text += formatText(" (queue of node {} on rail {}, chunk {} of {})", pending.node, pending.rail, pending.chunk,
@@ -181,13 +170,10 @@ Status HostFabric::run(const HostCall& call, uint64_t* sequence) {
   if (group_.raised()) return group_.failure();
   if (params().faultDelayMs > 0) sleepForTest(params().faultDelayMs);
   *sequence = ++sequence_;
-  publishRecord(sequence_, fieldsOf(call));
+  publishRecord(sequence_, call.record);
   const Status status = runChecked(call);
-  if (!status.ok() && wireComm_ != nullptr) {
-    // Puts that are still queued read buffers that are the caller's again from here on.
-    wire_->close(wireComm_, 0);
-    wireComm_ = nullptr;
-  }
+  // Puts that are still queued read buffers that are the caller's again from here on.
+  if (!status.ok()) closeWire();
   return status;
 }
 
@@ -228,7 +214,7 @@ Status HostFabric::runLanes(const HostCall& call) {
   }
 
   const Deadline deadline = Deadline::afterMs(options_.timeoutMs);
-  Waiter waiter(controls_[local_].header(), policy_, deadline);
+  Waiter waiter(controls_[local_].header(), policy_, Deadline::afterMs(options_.timeoutMs + kFollowerMs));
   for (;;) {
     bool moved = false;
     bool done = true;
@@ -244,17 +230,17 @@ Status HostFabric::runLanes(const HostCall& call) {
       continue;
     }
     if (waiter.slow()) {
-      const auto waiting = [&]() -> std::string {
-        for (uint32_t i = 0; i < view.laneCount; ++i) {
-          if (!lanes[i]->machine.done()) return describe(call, lanes[i]->machine.pending());
-        }
-        return "";
+      const auto pending = [&] {
+        uint32_t i = 0;
+        while (lanes[i]->machine.done()) ++i;
+        return lanes[i]->machine.pending();
       };
-      if (group_.raised()) return failure(call, waiting());
+      if (group_.raised()) return failure(call, describe(call, pending()));
       // After a second the ranks that came are judged without the missing ones.
       VCOLL_TRY(checkRecords(call, options_.timeoutMs - deadline.leftMs() > 1000));
-      if (waiter.timedOut()) {
-        const std::string text = waiting();
+      // A rank that did not even enter is the root of the others' waits: who waits for it speaks first.
+      if (waiter.timedOut() || (deadline.passed() && pending().what == kernels::Pending::kEnter)) {
+        const std::string text = describe(call, pending());
         group_.raise(makeError(vcollTimeout, "timed out after {} ms: {}", options_.timeoutMs, text));
         return failure(call, text);
       }

@@ -417,17 +417,26 @@ void TcpConnection::endOrderly() {
 
 void TcpConnection::release(std::unique_ptr<TcpConnection> connection, bool graceful) {
   if (connection->fd_ < 0) return;
-  if (!graceful || connection->sendClosed_ || !connection->up()) {
+  if (connection->sendClosed_ || !connection->up()) {
     connection->closeSocket();
     return;
   }
-  connection.release()->beginLinger();
+  connection.release()->beginLinger(graceful);
 }
 
 // From here on the connection owns itself.
-void TcpConnection::beginLinger() {
+void TcpConnection::beginLinger(bool deliver) {
   {
     const std::lock_guard lock(mutex_);
+    if (!deliver) {
+      // Whoever closes after an error is not lost: the peers learn of the error itself. A frame that was begun must
+      // end.
+      const bool begun = !queue_.empty() && queue_.front().sent > 0;
+      while (queue_.size() > (begun ? 1u : 0u)) {
+        queuedBytes_ -= queue_.back().left();
+        queue_.pop_back();
+      }
+    }
     for (Entry& entry : queue_) {
       if (entry.source == nullptr) continue;
       const uint64_t done = entry.sent > sizeof(TcpFrame) ? entry.sent - sizeof(TcpFrame) : 0;
@@ -440,8 +449,8 @@ void TcpConnection::beginLinger() {
     bye.frame.kind = TcpFrame::kBye;
     queuedBytes_ += bye.left();
     queue_.push_back(std::move(bye));
-    counted_ = true;
-    countLingering(1);
+    counted_ = deliver;
+    if (deliver) countLingering(1);
     if (!armed_) (void)listen(true);
   }
   timer_ = engine_->addTimer(Deadline::afterMs(kLingerMs), [this] { endLinger(); });

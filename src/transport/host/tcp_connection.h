@@ -73,7 +73,8 @@ class TcpConnection final : public EventHandler {
   void onEvents(uint32_t epollEvents) override;
   // The window is gone. A put that is being received into it breaks the connection.
   void forgetWindow(uint32_t window);
-  // No callbacks after this. graceful: delivers what is queued, says bye, and frees itself when the peer has seen it.
+  // No callbacks after this. Says bye and frees itself when the peer has seen it; graceful: delivers what is queued
+  // first.
   static void release(std::unique_ptr<TcpConnection> connection, bool graceful);
 
  private:
@@ -102,7 +103,7 @@ class TcpConnection final : public EventHandler {
   void closeSocket();
   void lose(const std::string& why);
   void endOrderly();
-  void beginLinger();
+  void beginLinger(bool deliver);
   void endLinger();
 
   Engine* const engine_;
