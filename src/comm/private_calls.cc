@@ -32,7 +32,6 @@ RecordFields recordOf(const PrivateShape& shape, vcollRedOp_t op) {
 uintptr_t addressOf(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); }
 }  // namespace
 
-// op is announced as run() will: a record that changes once it is shown would look like another call.
 Status Comm::shapeFor(CallKind kind, vcollDataType_t type, vcollRedOp_t op, const std::vector<size_t>& counts,
                       PrivateShape** shape) {
   const auto found = std::find_if(shapes_.begin(), shapes_.end(), [&](const auto& entry) {
@@ -48,7 +47,7 @@ Status Comm::shapeFor(CallKind kind, vcollDataType_t type, vcollRedOp_t op, cons
   VCOLL_TRY(totalBytesOf(counts.data(), static_cast<uint32_t>(counts.size()), type, &total));
   VCOLL_TRY(PrivateShape::build(kind, type, counts, topology(), fabric_->flow(), static_cast<uint32_t>(rank()),
                                 isDirect(kind, total) ? 0 : fabric_->staging().bytes / 2, fabric_->roomy(), &made));
-  fabric_->announceNext(recordOf(*made, op));
+  fabric_->beginControl(recordOf(*made, op));
   std::vector<uint64_t> table = {static_cast<uint64_t>(type)};
   table.insert(table.end(), counts.begin(), counts.end());
   VCOLL_TRY(agree(kind, made->digest(), table,

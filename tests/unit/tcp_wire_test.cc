@@ -205,7 +205,7 @@ TEST_CASE("tcp wire: closing after an error drops what is queued and is no loss"
   group.connectAll();
   group.host(0).resolveDelay = 300us;
   const std::vector<std::byte> data = hashBytes(11, kPut);
-  for (int i = 0; i < 64; i++) wire().put(group.comm(1), 0, data.data(), kPut, 0, 0, 1, 1);
+  for (int i = 0; i < 64; i++) wire().put(group.comm(1), 0, data.data(), kPut, kWindow, 0, 1, 1);
   group.close(1, false);
   std::this_thread::sleep_for(200ms);
   CHECK(group.host(0).lostCount() + group.host(2).lostCount() == 0);

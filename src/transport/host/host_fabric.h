@@ -107,11 +107,10 @@ class HostFabric {
   // Waits until every local rank has left call `sequence`, which had one lane.
   Status waitUntilLeft(uint64_t sequence);
 
-  // Shows the local ranks what this rank is about to do, so that one that waits for something else finds the
-  // disagreement at once. A collective that moves no data through run() takes a number of its own.
-  void announceNext(const RecordFields& fields) { publishRecord(sequence_ + 1, fields); }
-  void beginControl(CallKind kind) { publishRecord(++sequence_, RecordFields(kind)); }
-  uint64_t sequence() const { return sequence_; }
+  // A collective step that moves no data through run() takes a number of its own. It shows the local ranks what this rank
+  // does, so that one that is elsewhere finds the disagreement at once.
+  void beginControl(const RecordFields& fields) { publishRecord(++sequence_, fields); }
+  void beginControl(CallKind kind) { beginControl(RecordFields(kind)); }
 
  private:
   friend class HostPort;
