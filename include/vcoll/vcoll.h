@@ -15,8 +15,7 @@
  *             vcollInvalidUsage.
  * ORDER       All ranks of a communicator make the same collective calls in the same order, with equal
  *             counts, segments, types, ops, windows and window offsets. Calls marked [collective] take part
- *             in that order; "call #N" in a message counts them and their
- *             rounds and agreements. What differs inside a node, or
+ *             in that order; "call #N" in a message counts them from 1. What differs inside a node, or
  *             when a plan, window or new shape of counts is first used, is vcollMismatch; VCOLL_CHECK=1
  *             finds every difference over all nodes, before data moves.
  * STREAMS     With a NULL stream a call returns when its result is complete. With a host stream

@@ -69,6 +69,7 @@ void Comm::goodbye() {
 Status Comm::split(int color, int key, const Config& config, Comm** comm) {
   *comm = nullptr;
   return submit(nullptr, [&]() -> Status {
+    fabric_->beginCall();
     fabric_->beginControl(CallKind::kSplit);
     const int64_t mine[2] = {color, key};
     Blob blob(sizeof mine);
@@ -97,6 +98,7 @@ Status Comm::split(int color, int key, const Config& config, Comm** comm) {
 Status Comm::finalize() {
   return submit(nullptr, [this]() -> Status {
     if (finalized_) return {};
+    fabric_->beginCall();
     fabric_->beginControl(CallKind::kFinalize);
     std::vector<Blob> all;
     VCOLL_TRY(group_->allGather("CommFinalize", {}, &all, deadline()));
@@ -118,6 +120,7 @@ Status Comm::registerWindow(void* pointer, size_t bytes, WindowHandle** window) 
   AllocationRef memory;
   VCOLL_TRY(pinRange(pointer, bytes, &memory));
   const Status status = submit(nullptr, [&]() -> Status {
+    fabric_->beginCall();
     fabric_->beginControl(CallKind::kWindowRegister);
     VCOLL_TRY(agree(CallKind::kWindowRegister, bytes, {bytes}, [](size_t) { return std::string("bytes"); }));
     auto made = std::make_unique<WindowHandle>();
@@ -195,6 +198,7 @@ Status Comm::createPlan(PlanSpec spec, PlanHandle** plan) {
   spec.partialsFp32 = params().partials == "fp32";
   VCOLL_TRY(Plan::build(spec, topology(), fabric_->flow(), static_cast<uint32_t>(rank()), &made->plan));
   return submit(nullptr, [&]() -> Status {
+    fabric_->beginCall();
     fabric_->beginControl(CallKind::kPlanCreate);
     static constexpr const char* kSettings[] = {"type", "config->path", "config->lanes", "config->chunkBytes",
                                                 "nsegments"};
@@ -230,6 +234,7 @@ Status Comm::destroyPlan(PlanHandle* plan) {
 }
 
 Status Comm::runPlan(const Plan& plan, HostCall* call) {
+  fabric_->beginCall();
   call->plan = &plan;
   call->record.words[RecordFields::kKind] = static_cast<uint64_t>(call->kind);
   call->record.words[RecordFields::kType] = static_cast<uint64_t>(plan.spec().type);

@@ -78,6 +78,7 @@ Status Comm::useHalf(uint64_t* offset) {
 
 Status Comm::runPrivateAllGatherV(const unsigned char* send, unsigned char* recv, const std::vector<size_t>& counts,
                                   const std::vector<uint64_t>& displacementBytes, vcollDataType_t type) {
+  fabric_->beginCall();
   PrivateShape* shape = nullptr;
   VCOLL_TRY(shapeFor(CallKind::kAllGatherV, type, vcollSum, counts, &shape));
   const auto me = static_cast<uint32_t>(rank());
@@ -136,6 +137,7 @@ Status Comm::runDirectAllGatherV(const PrivateShape& shape, const unsigned char*
 
 Status Comm::runPrivateReduceScatterV(const unsigned char* send, unsigned char* recv, const std::vector<size_t>& counts,
                                       vcollDataType_t type, vcollRedOp_t op) {
+  fabric_->beginCall();
   PrivateShape* shape = nullptr;
   VCOLL_TRY(shapeFor(CallKind::kReduceScatterV, type, op, counts, &shape));
   const auto me = static_cast<uint32_t>(rank());

@@ -33,7 +33,7 @@ struct ControlHeader {
   std::atomic<uint32_t> sleeping;
   // Of the private send buffer of the call that the lanes entered last, for peers that read it directly.
   alignas(64) std::atomic<uint64_t> sendAddress;
-  alignas(64) std::atomic<uint64_t> lastSeq;
+  alignas(64) std::atomic<uint64_t> lastCall;  // the caller's count
   std::atomic<uint64_t> lastKind;
   LaneGate gates[kMaxLanes];
   static constexpr int kRecords = 4;

@@ -107,8 +107,10 @@ class HostFabric {
   // Waits until every local rank has left call `sequence`, which had one lane.
   Status waitUntilLeft(uint64_t sequence);
 
-  // A collective step that moves no data through run() takes a number of its own. It shows the local ranks what this rank
-  // does, so that one that is elsewhere finds the disagreement at once.
+  // Counts the caller's collective calls, for texts: one call may take several sequence numbers.
+  void beginCall() { ++callNumber_; }
+  // A collective step that moves no data through run() takes a number of its own. It shows the local ranks what this
+  // rank does, so that one that is elsewhere finds the disagreement at once.
   void beginControl(const RecordFields& fields) { publishRecord(++sequence_, fields); }
   void beginControl(CallKind kind) { beginControl(RecordFields(kind)); }
 
@@ -121,7 +123,7 @@ class HostFabric {
   bool signaturesAgree() const;
   Status checkRecords(const HostCall& call, bool settled);
   Status checkOverAllRanks(const HostCall& call);
-  Status failure(const HostCall& call, const std::string& waiting);
+  Status failure(const std::string& waiting);
   std::string describe(const HostCall& call, const kernels::Pending& pending) const;
 
   explicit HostFabric(Group& group) : group_(group) {}
@@ -171,6 +173,7 @@ class HostFabric {
   std::atomic<ControlHeader*> ownHeader_{nullptr};  // for the progress thread, once mapped
 
   uint64_t sequence_ = 0;
+  uint64_t callNumber_ = 0;
   std::vector<unsigned char> taskMemory_;   // tasks of the running call's lanes
   std::vector<const void*> reduceSources_;  // scratch of HostPort::reduce
   std::vector<const void*> reducePartials_;

@@ -62,7 +62,7 @@ void HostFabric::publishRecord(uint64_t sequence, const RecordFields& fields) {
   for (size_t i = 0; i < fields.words.size(); ++i) record.words[i].store(fields.words[i], std::memory_order_relaxed);
   record.seq.store(sequence, std::memory_order_release);
   header.lastKind.store(fields.words[RecordFields::kKind], std::memory_order_relaxed);
-  header.lastSeq.store(sequence, std::memory_order_release);
+  header.lastCall.store(callNumber_, std::memory_order_release);
 }
 
 // The quick look after each call: no local rank that shows this call shows another one. (It may be on a later call.)
@@ -104,7 +104,7 @@ Status HostFabric::checkRecords(const HostCall& call, bool settled) {
     }
   }
   if (difference.empty()) return {};
-  group_.raise(makeError(vcollMismatch, "call #{} {}: {}", sequence_, callName(call.kind), difference));
+  group_.raise(makeError(vcollMismatch, "call #{} {}: {}", callNumber_, callName(call.kind), difference));
   return group_.failure();
 }
 
@@ -122,7 +122,7 @@ Status HostFabric::checkOverAllRanks(const HostCall& call) {
     std::memcpy(&other, all[rank].data(), sizeof other);
     const std::string difference = differenceOf(first, 0, other, rank);
     if (difference.empty()) continue;
-    group_.raise(makeError(vcollMismatch, "call #{}: {}", sequence_, difference));
+    group_.raise(makeError(vcollMismatch, "call #{}: {}", callNumber_, difference));
     return group_.failure();
   }
   return {};
@@ -139,7 +139,7 @@ std::string HostFabric::describe(const HostCall& call, const kernels::Pending& p
                                            "to return the credit of a ring slot",
                                            "to send what it had put",
                                            "to leave the call"};
-  std::string text = formatText("call #{} {} of rank {} waited for rank {} {}", sequence_, callName(call.kind),
+  std::string text = formatText("call #{} {} of rank {} waited for rank {} {}", callNumber_, callName(call.kind),
                                 group_.rank(), pending.peer, kTexts[pending.what]);
   if (pending.chunks > 0) {
     text += formatText(" (queue of node {} on rail {}, chunk {} of {})", pending.node, pending.rail, pending.chunk,
@@ -148,7 +148,7 @@ std::string HostFabric::describe(const HostCall& call, const kernels::Pending& p
   const uint32_t node = topology_->nodeOf(static_cast<uint32_t>(group_.rank()));
   if (pending.peer < topology_->ranks() && topology_->nodeOf(pending.peer) == node) {
     const ControlHeader& header = controls_[topology_->localOf(pending.peer)].header();
-    const uint64_t seen = header.lastSeq.load(std::memory_order_acquire);
+    const uint64_t seen = header.lastCall.load(std::memory_order_acquire);
     text += seen == 0 ? std::string("; that rank has made no call yet")
                       : formatText("; that rank was last seen in call #{} {}", seen,
                                    callName(static_cast<CallKind>(header.lastKind.load(std::memory_order_relaxed))));
@@ -156,13 +156,13 @@ std::string HostFabric::describe(const HostCall& call, const kernels::Pending& p
   return text;
 }
 
-Status HostFabric::failure(const HostCall& call, const std::string& waiting) {
+Status HostFabric::failure(const std::string& waiting) {
   const Status verdict = group_.failure();
   if (waiting.empty() || verdict.text().find(waiting) != std::string::npos ||
       (verdict.code() != vcollTimeout && verdict.code() != vcollRemoteError)) {
     return verdict;
   }
-  logWarn("{} (call #{} {})", waiting, sequence_, callName(call.kind));
+  logWarn("{}", waiting);
   return Status(verdict.code(), verdict.text() + "; " + waiting);
 }
 
@@ -235,14 +235,14 @@ Status HostFabric::runLanes(const HostCall& call) {
         while (lanes[i]->machine.done()) ++i;
         return lanes[i]->machine.pending();
       };
-      if (group_.raised()) return failure(call, describe(call, pending()));
+      if (group_.raised()) return failure(describe(call, pending()));
       // After a second the ranks that came are judged without the missing ones.
       VCOLL_TRY(checkRecords(call, options_.timeoutMs - deadline.leftMs() > 1000));
       // A rank that did not even enter is the root of the others' waits: who waits for it speaks first.
       if (waiter.timedOut() || (deadline.passed() && pending().what == kernels::Pending::kEnter)) {
         const std::string text = describe(call, pending());
         group_.raise(makeError(vcollTimeout, "timed out after {} ms: {}", options_.timeoutMs, text));
-        return failure(call, text);
+        return failure(text);
       }
     }
     waiter.pause();
@@ -262,8 +262,9 @@ Status HostFabric::waitUntilLeft(uint64_t sequence) {
     if (waiter.slow()) {
       if (group_.raised()) return group_.failure();
       if (waiter.timedOut()) {
-        group_.raise(makeError(vcollTimeout, "timed out after {} ms: rank {} waited for rank {} to leave call #{}",
-                               options_.timeoutMs, group_.rank(), members[local], sequence));
+        group_.raise(makeError(vcollTimeout,
+                               "timed out after {} ms: call #{} of rank {} waited for rank {} to leave an earlier call",
+                               options_.timeoutMs, callNumber_, group_.rank(), members[local]));
         return group_.failure();
       }
     }
