@@ -56,8 +56,8 @@ typedef struct {
   void (*signal)(vcollWireComm* comm, int peer, uint32_t counter, uint64_t add);
   /* All puts so far have left their source buffers. */
   int (*flushed)(vcollWireComm* comm);
-  /* Peers see an orderly end, not a loss. Puts already made are still delivered when `graceful`, else dropped: no source is
-   * read after this returns. Does not wait for peers. */
+  /* Peers see an orderly end, not a loss. Puts already made are still delivered when `graceful`, else dropped: no
+   * source is read after this returns. Does not wait for peers. */
   void (*close)(vcollWireComm* comm, int graceful);
 } vcollWire_v1;
 
