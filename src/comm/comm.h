@@ -69,7 +69,7 @@ class Comm {
   Status deregisterWindow(WindowHandle* window);
   Status createPlan(PlanSpec spec, PlanHandle** plan);
   Status destroyPlan(PlanHandle* plan);
-  // True if the handle belongs to this communicator; destroyed ones do not.
+  // Live ones, for the registry of handles when the communicator ends.
   const std::list<std::unique_ptr<PlanHandle>>& plans() const { return plans_; }
   const std::list<std::unique_ptr<WindowHandle>>& windows() const { return windows_; }
 

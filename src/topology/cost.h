@@ -22,7 +22,6 @@ constexpr Profile kHostTcpProfile = {35.0, 4.0, 1500.0, 20000.0};
 
 struct PathLoad {
   uint32_t nodes;
-  uint32_t ranksOfNode;
   uint64_t totalBytes;
   uint64_t maxQueueBytes;  // heaviest queue
   uint64_t maxRailBytes;   // sum over queues of the heaviest rail

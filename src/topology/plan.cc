@@ -173,7 +173,6 @@ void Plan::makeSlices(const Topology& topology) {
 void Plan::choose(const Topology& topology) {
   PathLoad load{};
   load.nodes = topology.nodes();
-  load.ranksOfNode = topology.rails();
   load.totalBytes = totalBytes_;
   load.chunkBytes = spec_.chunkBytes;
   std::vector<uint64_t> railBytes(topology.rails(), 0);
