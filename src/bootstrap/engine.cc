@@ -15,6 +15,7 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -37,6 +38,7 @@ struct Loop {
   bool wakePending = false;
   uint64_t lastToken = 0;
   std::unordered_map<int, Registration> registrations;
+  std::unordered_set<int> inSets;  // the descriptors that poll sets watch
   std::vector<std::function<void()>> tasks;
   std::map<std::pair<Deadline::Clock::time_point, uint64_t>, std::function<void()>> timers;
   std::unordered_map<uint64_t, Deadline::Clock::time_point> timerTimes;
@@ -62,6 +64,7 @@ void afterForkInChild() {
   Loop* loop = theLoop.load();
   if (loop == nullptr) return;
   for (const auto& [fd, registration] : loop->registrations) ::close(fd);
+  for (const int fd : loop->inSets) ::close(fd);
   ::close(loop->epollFd);
   ::close(loop->wakeFd);
   loop->mutex.unlock();
@@ -303,5 +306,71 @@ void Engine::cancelTimer(uint64_t id) {
 }
 
 bool Engine::onProgressThread() const { return onLoopThread; }
+
+Status PollSet::open(Engine* engine) {
+  fd_ = ::epoll_create1(EPOLL_CLOEXEC);
+  if (fd_ < 0) return systemError("epoll_create1 for a set of sockets");
+  const Status added = engine->add(fd_, EPOLLIN, this);
+  if (added.ok()) engine_ = engine;
+  return added;
+}
+
+PollSet::~PollSet() {
+  if (fd_ < 0 || inForkedChild()) return;
+  if (engine_ != nullptr) engine_->remove(fd_);
+  ::close(fd_);
+}
+
+Status PollSet::add(int fd, uint32_t epollEvents, EventHandler* handler) {
+  Loop& loop = *theLoop.load();
+  std::lock_guard lock(loop.mutex);
+  epoll_event event{};
+  event.events = epollEvents;
+  event.data.ptr = handler;
+  if (::epoll_ctl(fd_, EPOLL_CTL_ADD, fd, &event) != 0) return systemError(formatText("epoll_ctl to watch fd {}", fd));
+  loop.inSets.insert(fd);
+  return {};
+}
+
+Status PollSet::modify(int fd, uint32_t epollEvents, EventHandler* handler) {
+  epoll_event event{};
+  event.events = epollEvents;
+  event.data.ptr = handler;
+  if (::epoll_ctl(fd_, EPOLL_CTL_MOD, fd, &event) == 0) return {};
+  return systemError(formatText("epoll_ctl to change the events of fd {}", fd));
+}
+
+void PollSet::remove(int fd) {
+  if (inForkedChild()) return;
+  Loop& loop = *theLoop.load();
+  std::lock_guard lock(loop.mutex);
+  if (loop.inSets.erase(fd) != 0) ::epoll_ctl(fd_, EPOLL_CTL_DEL, fd, nullptr);
+}
+
+void PollSet::attend(bool on) {
+  if (attended_ == on) return;
+  attended_ = on;
+  (void)engine_->modify(fd_, on ? 0u : uint32_t{EPOLLIN}, this);
+}
+
+bool PollSet::poll() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  return lock.owns_lock() && serve();
+}
+
+void PollSet::onEvents(uint32_t) {
+  const std::lock_guard lock(mutex_);
+  serve();
+}
+
+bool PollSet::serve() {
+  std::array<epoll_event, 16> events;
+  const int count = ::epoll_wait(fd_, events.data(), static_cast<int>(events.size()), 0);
+  for (int i = 0; i < count; ++i) {
+    const epoll_event& event = events[static_cast<size_t>(i)];
+    static_cast<EventHandler*>(event.data.ptr)->onEvents(event.events);
+  }
+  return count > 0;
+}
 
 }  // namespace vcoll

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <mutex>
 
 #include "base/deadline.h"
 #include "base/status.h"
@@ -39,6 +40,42 @@ class Engine {
   void cancelTimer(uint64_t id);
 
   bool onProgressThread() const;
+};
+
+// Sockets that a thread may serve itself while it waits for them, so that the progress thread need not wake up and hand
+// over. Who serves holds mutex(): handlers run under it, by one thread at a time.
+class PollSet final : private EventHandler {
+ public:
+  PollSet() = default;
+  ~PollSet() override;
+  PollSet(const PollSet&) = delete;
+  PollSet& operator=(const PollSet&) = delete;
+
+  // From here on the progress thread serves the set, except while a caller attends.
+  Status open(Engine* engine);
+
+  // Any thread, like the engine's. Level-triggered.
+  Status add(int fd, uint32_t epollEvents, EventHandler* handler);
+  Status modify(int fd, uint32_t epollEvents, EventHandler* handler);
+  // With mutex() held: the handler will not run again. A handler may remove none but itself.
+  void remove(int fd);
+
+  std::mutex& mutex() { return mutex_; }
+
+  // One thread at a time. On: it calls poll() while it waits, and the progress thread leaves the set alone. Off: the
+  // progress thread has it back, with all that happened meanwhile.
+  void attend(bool on);
+  // Serves what is ready and never blocks. True if there was anything.
+  bool poll();
+
+ private:
+  void onEvents(uint32_t epollEvents) override;
+  bool serve();  // mutex_ held
+
+  Engine* engine_ = nullptr;
+  std::mutex mutex_;
+  int fd_ = -1;
+  bool attended_ = false;  // the attending thread's
 };
 
 // After fork() the child has no progress thread: true there, for ever. Set by pthread_atfork.

@@ -25,7 +25,7 @@ class TreeGroup final : public Group {
   ~TreeGroup() override {
     if (inForkedChild()) return;
     node_->dropCallback();
-    node_->leave();
+    node_->leave(kManyCalls);
   }
   int rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -38,7 +38,8 @@ class TreeGroup final : public Group {
   bool raised() const override { return node_->raised(); }
   Status failure() override { return node_->failure(); }
   void onRaised(std::function<void()> callback) override { node_->onRaised(std::move(callback)); }
-  void leave() override { node_->leave(); }
+  void leave(uint64_t calls) override { node_->leave(calls); }
+  int leftBefore(uint64_t call) const override { return node_->leftBefore(call); }
 
  private:
   const std::shared_ptr<TreeNode> node_;
@@ -82,7 +83,8 @@ class SoloGroup final : public Group {
     callback_->set(std::move(callback));
     if (error_) fireLater();
   }
-  void leave() override {}
+  void leave(uint64_t) override {}
+  int leftBefore(uint64_t) const override { return -1; }
 
  private:
   void dropCallback() {
@@ -120,7 +122,7 @@ class Assembly {
   }
   ~Assembly() {
     listener_->forget(treeNonce_, Purpose::kTree);
-    if (!finished_) node_->leave();
+    if (!finished_) node_->leave(Group::kManyCalls);
   }
   const Endpoint& endpoint() const { return listener_->endpoint(); }
   const Nonce& treeNonce() const { return treeNonce_; }
@@ -263,7 +265,13 @@ Status joinGroup(const vcollUniqueId& id, int nranks, int rank, Deadline deadlin
   IdContent content;
   VCOLL_TRY(readId(id, &content));
   if (nranks == 1) {
-    *group = std::make_unique<SoloGroup>(randomNonce());
+    // Nobody to meet, but an id that was used, or that others use for a larger world, must not pass.
+    JoinRequest request;
+    request.nranks = 1;
+    JoinAnswer place;
+    VCOLL_TRY(
+        joinRendezvous({content.endpoint}, content.endpoint.text(), content.nonce, request, deadline, false, &place));
+    *group = std::make_unique<SoloGroup>(place.groupNonce);
     return {};
   }
   return joinAt({content.endpoint}, content.endpoint.text(), content.nonce, nranks, rank, deadline, false, group);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -48,8 +49,13 @@ class Group {
   virtual void onRaised(std::function<void()> callback) = 0;
 
   // Says goodbye to the neighbours: their connections' end is then no error. Local, does not wait; data already written
-  // is still delivered (connections linger in the progress thread, bounded).
-  virtual void leave() = 0;
+  // is still delivered (connections linger in the progress thread, bounded). calls: collective calls that this rank has
+  // made, all of them complete; kManyCalls if nobody counts.
+  static constexpr uint64_t kManyCalls = UINT64_MAX;
+  virtual void leave(uint64_t calls = kManyCalls) = 0;
+  // A rank that is known to have left before it made collective call number `call`; -1: none is known. Nobody can
+  // complete that call.
+  virtual int leftBefore(uint64_t call) const = 0;
 };
 
 // Fills id with this process's endpoint and a fresh nonce, and serves the rendezvous for it.

@@ -155,7 +155,8 @@ void Server::complete() {
   acceptor_.reset();
   const Nonce groupNonce = randomNonce();
   outcome_ =
-      makeError(vcollInvalidUsage, "this unique id was already used, by a group of {} ranks that is complete", nranks_);
+      makeError(vcollInvalidUsage, "unique id reused: it was already used, by a group of {} rank{} that is complete",
+                nranks_, nranks_ == 1 ? "" : "s");
   for (const auto& [rank, id] : joined_) {
     JoinAnswer message;
     message.groupNonce = groupNonce;

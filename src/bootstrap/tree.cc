@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "bootstrap/group.h"
 #include "bootstrap/packing.h"
 #include "bootstrap/socket.h"
 
@@ -17,8 +18,8 @@ enum FrameType : uint32_t {
   kError = 3,         // up: status
   kVerdict = 4,       // down: status
   kTimedOut = 5,      // up: rank, exchange, name, milliseconds
-  kLeft = 6,          // up: rank
-  kGoodbye = 7,       // to all neighbours
+  kLeft = 6,          // up, and down if it is news: rank, calls
+  kGoodbye = 7,       // to all neighbours: calls
 };
 
 constexpr int64_t kVerdictMs = 500;  // then a rank keeps its own error
@@ -200,13 +201,13 @@ void TreeNode::onRaised(std::function<void()> callback) {
   engine_->post([self = shared_from_this()] { self->callback_.fire(); });
 }
 
-void TreeNode::leave() {
+void TreeNode::leave(uint64_t calls) {
   if (inForkedChild()) return;
   if (engine_->onProgressThread()) {
-    leaveHere();
+    leaveHere(calls);
     return;
   }
-  engine_->post([self = shared_from_this()] { self->leaveHere(); });
+  engine_->post([self = shared_from_this(), calls] { self->leaveHere(calls); });
   // A process may exit right after this: the goodbye must be with the kernel by then, or the peers take us for lost.
   std::unique_lock lock(mutex_);
   changed_.wait_for(lock, std::chrono::seconds(1), [&] { return hasLeft_; });
@@ -261,8 +262,8 @@ void TreeNode::checkGather() {
   }
   for (int rank = 0; rank < size_; ++rank) {
     if (!leavers_[static_cast<size_t>(rank)] || gather_.has(rank)) continue;
-    return raiseHere(makeError(vcollRemoteError, "exchange {} ({}): rank {} has left the group", gather_.sequence(),
-                               gather_.name(), rank));
+    return raiseHere(makeError(vcollRemoteError, "exchange {} ({}): rank {} has left the communicator",
+                               gather_.sequence(), gather_.name(), rank));
   }
 }
 
@@ -294,24 +295,35 @@ void TreeNode::timedOut(int rank, uint64_t sequence, const std::string& what, in
             kTimedOut, frame);
 }
 
-void TreeNode::rankLeft(int rank) {
-  if (rank_ != 0) {
-    sendUp(kLeft, share(Packer().value<int32_t>(rank).take()));
-  } else if (rank > 0 && rank < size_) {
-    leavers_[static_cast<size_t>(rank)] = true;
-    checkGather();
+// The tree falls apart where a rank leaves, but each of its parts has a neighbour of that rank in it. So every rank
+// that stays learns of at least the first one that left.
+void TreeNode::rankLeft(size_t from, int rank, uint64_t calls) {
+  if (rank < 0 || rank >= size_) return broken(from, "the goodbye of a rank that is none");
+  const SharedBytes frame = share(Packer().value<int32_t>(rank).value(calls).take());
+  if (from != kParent) sendUp(kLeft, frame);
+  if (calls < leftCalls_.load(std::memory_order_relaxed)) {
+    leftRank_.store(rank, std::memory_order_relaxed);
+    leftCalls_.store(calls, std::memory_order_release);
+    for (size_t i = 1; i < neighbours_.size(); ++i) {
+      if (i != from && neighbours_[i].link != nullptr) neighbours_[i].link->send(kLeft, frame);
+    }
   }
+  if (rank_ != 0) return;
+  leavers_[static_cast<size_t>(rank)] = true;
+  checkGather();
 }
 
-void TreeNode::onGoodbye(size_t from) {
+void TreeNode::onGoodbye(size_t from, uint64_t calls) {
   neighbours_[from].left = true;
-  if (from != kParent) return rankLeft(neighbours_[from].rank);
+  rankLeft(from, neighbours_[from].rank, calls);
+  if (from != kParent) return;
   if (firstError_ && !hasVerdict_) return decide(*firstError_);
   if (sentUp_ > cameDown_) parentCannotAnswer();
 }
 
 void TreeNode::parentCannotAnswer() {
-  raiseHere(makeError(vcollRemoteError, "exchange {}: rank {} has left the group", sentUp_, neighbours_[kParent].rank));
+  raiseHere(makeError(vcollRemoteError, "exchange {}: rank {} has left the communicator", sentUp_,
+                      neighbours_[kParent].rank));
 }
 
 // ---- progress thread: errors ----
@@ -373,7 +385,11 @@ void TreeNode::sendDown(uint32_t type, const SharedBytes& payload) {
 
 void TreeNode::onFrame(size_t from, uint32_t type, const SharedBytes& payload) {
   if (leaving_) return;
-  if (type == kGoodbye) return onGoodbye(from);
+  if (type == kGoodbye) {
+    uint64_t calls = Group::kManyCalls;
+    if (!Unpacker(*payload).value(&calls)) return broken(from, "a malformed goodbye");
+    return onGoodbye(from, calls);
+  }
   if (from == kParent) return onParentFrame(type, payload);
   onChildFrame(from, type, payload);
 }
@@ -383,6 +399,13 @@ void TreeNode::onParentFrame(uint32_t type, const SharedBytes& payload) {
     if (hasVerdict_) return;
     sendDown(kAll, payload);
     return deliver(payload);
+  }
+  if (type == kLeft) {
+    Unpacker reader(*payload);
+    int32_t rank = -1;
+    uint64_t calls = 0;
+    if (!reader.value(&rank) || !reader.value(&calls)) return broken(kParent, "a malformed frame");
+    return rankLeft(kParent, rank, calls);
   }
   Status verdict;
   if (type != kVerdict || !Unpacker(*payload).status(&verdict)) return broken(kParent, "a malformed frame");
@@ -407,8 +430,8 @@ void TreeNode::onChildFrame(size_t from, uint32_t type, const SharedBytes& paylo
       if (!reader.value(&rank) || !reader.value(&sequence) || !reader.text(&what) || !reader.value(&ms)) break;
       return timedOut(rank, sequence, what, ms, payload);
     case kLeft:
-      if (!reader.value(&rank)) break;
-      return rankLeft(rank);
+      if (!reader.value(&rank) || !reader.value(&sequence)) break;
+      return rankLeft(from, rank, sequence);
     default:
       break;
   }
@@ -434,15 +457,16 @@ void TreeNode::onEnd(size_t from, int errnoValue) {
   raiseHere(makeError(vcollRemoteError, "rank {} was lost: connection closed without a goodbye", neighbour.rank));
 }
 
-void TreeNode::leaveHere() {
+void TreeNode::leaveHere(uint64_t calls) {
   if (leaving_) return;
   if (firstError_ && !hasVerdict_) decide(*firstError_);
   leaving_ = true;
   engine_->cancelTimer(std::exchange(graceTimer_, 0));
   bool open = false;
+  const SharedBytes goodbye = share(Packer().value(calls).take());
   for (Neighbour& neighbour : neighbours_) {
     if (neighbour.link == nullptr) continue;
-    neighbour.link->send(kGoodbye, nullptr);
+    neighbour.link->send(kGoodbye, goodbye);
     if (neighbour.link->isOpen()) {
       neighbour.link->finish();
       open = true;

@@ -60,7 +60,10 @@ class TreeNode : public std::enable_shared_from_this<TreeNode> {
   Status failure();
   void onRaised(std::function<void()> callback);
   // Returns when the goodbye was written or can only be written later.
-  void leave();
+  void leave(uint64_t calls);
+  int leftBefore(uint64_t call) const {
+    return leftCalls_.load(std::memory_order_acquire) < call ? leftRank_.load(std::memory_order_relaxed) : -1;
+  }
   // Before the owner of the callback goes.
   void dropCallback() { callback_.clear(engine_); }
 
@@ -84,8 +87,8 @@ class TreeNode : public std::enable_shared_from_this<TreeNode> {
   void checkGather();                      // rank 0
   void deliver(const SharedBytes& frame);
   void timedOut(int rank, uint64_t sequence, const std::string& what, int64_t ms, const SharedBytes& frame);
-  void rankLeft(int rank);
-  void onGoodbye(size_t from);
+  void rankLeft(size_t from, int rank, uint64_t calls);
+  void onGoodbye(size_t from, uint64_t calls);
   void parentCannotAnswer();
   void raiseHere(const Status& error);
   void raiseHere(const Status& error, uint32_t upType, const SharedBytes& upFrame);
@@ -93,7 +96,7 @@ class TreeNode : public std::enable_shared_from_this<TreeNode> {
   void broken(size_t from, const char* what);
   void sendUp(uint32_t type, const SharedBytes& payload);
   void sendDown(uint32_t type, const SharedBytes& payload);
-  void leaveHere();
+  void leaveHere(uint64_t calls);
   void closeLinks();
 
   Engine* const engine_;
@@ -115,6 +118,9 @@ class TreeNode : public std::enable_shared_from_this<TreeNode> {
   CallbackOnce callback_;
   std::atomic<bool> raised_{false};
   std::atomic<bool> failed_{false};
+  // Of those that left, the rank that had made the fewest calls. Written by the progress thread, the rank first.
+  std::atomic<int> leftRank_{-1};
+  std::atomic<uint64_t> leftCalls_{UINT64_MAX};
   std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<Status> ownError_;

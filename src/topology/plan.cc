@@ -15,6 +15,10 @@ namespace {
 constexpr uint64_t kSliceAlign = 16;
 // Below twice this a segment rides one rail: cutting it costs more than the rails gain.
 constexpr uint64_t kMinSliceBytes = 16384;
+// Between nodes every slice costs system calls and hand-overs at both ends, so it has more bytes there.
+constexpr uint64_t kMinSliceBytesAcross = 131072;
+// Long queues travel in chunks of up to this many times chunkBytes, while the path still fills with a quarter of one.
+constexpr uint64_t kMaxChunkFactor = 4;
 
 uint64_t ceilDiv(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
 
@@ -148,13 +152,15 @@ void Plan::makeSlices(const Topology& topology) {
   const uint32_t rails = topology.rails();
   slicesOfQueue_.resize(size_t{topology.nodes()} * rails);
   std::vector<uint32_t> nextRail(topology.nodes(), 0);
+  const uint64_t minBytes =
+      topology.nodes() == 1 ? kMinSliceBytes : std::clamp(2 * spec_.chunkBytes, kMinSliceBytes, kMinSliceBytesAcross);
   for (const vcollSegment_t& segment : spec_.segments) {
     if (segment.bytes == 0) continue;
     const auto owner = static_cast<uint32_t>(segment.owner);
     const uint32_t node = topology.nodeOf(owner);
     const uint32_t local = topology.localOf(owner);
     const bool whole = spec_.rails == RailPolicy::kOwnerRail;
-    const uint64_t pieces = whole ? 1 : std::clamp<uint64_t>(segment.bytes / kMinSliceBytes, 1, rails);
+    const uint64_t pieces = whole ? 1 : std::clamp<uint64_t>(segment.bytes / minBytes, 1, rails);
     const uint64_t end = segment.offset + segment.bytes;
     uint64_t begin = segment.offset;
     for (uint64_t piece = 0; piece < pieces; ++piece) {
@@ -174,7 +180,6 @@ void Plan::choose(const Topology& topology) {
   PathLoad load{};
   load.nodes = topology.nodes();
   load.totalBytes = totalBytes_;
-  load.chunkBytes = spec_.chunkBytes;
   std::vector<uint64_t> railBytes(topology.rails(), 0);
   for (size_t q = 0; q < slicesOfQueue_.size(); ++q) {
     uint64_t bytes = 0;
@@ -183,6 +188,12 @@ void Plan::choose(const Topology& topology) {
     railBytes[q % topology.rails()] += bytes;
   }
   load.maxRailBytes = *std::max_element(railBytes.begin(), railBytes.end());
+  chunkBytes_ = spec_.chunkBytes;
+  if (load.nodes > 1) {
+    const uint64_t quarter = load.maxQueueBytes / (4 * uint64_t{load.nodes - 1}) / kSliceAlign * kSliceAlign;
+    chunkBytes_ = std::clamp(quarter, spec_.chunkBytes, kMaxChunkFactor * spec_.chunkBytes);
+  }
+  load.chunkBytes = chunkBytes_;
   if (spec_.path == vcollPathAuto) {
     path_ = choosePath(load, kHostTcpProfile, &predictedUs_);
   } else {
@@ -203,7 +214,7 @@ void Plan::makeQueues(const Topology& topology, const FlowLayout& layout, uint32
   view_.local = topology.localOf(rank);
   view_.localCount = static_cast<uint32_t>(localRanks_.size());
   view_.laneCount = spec_.lanes;
-  view_.chunkBytes = spec_.chunkBytes;
+  view_.chunkBytes = chunkBytes_;
   view_.reduceChunkBytes =
       nodes == 1 ? spec_.chunkBytes
                  : std::min(spec_.chunkBytes, layout.slotBytes(path_) / wideFactor) / kSliceAlign * kSliceAlign;

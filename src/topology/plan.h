@@ -81,6 +81,7 @@ class Plan {
   uint64_t digest_ = 0;
   uint64_t totalBytes_ = 0;
   uint64_t extent_ = 0;
+  uint64_t chunkBytes_ = 0;  // of AllGatherV
   uint64_t chunkCount_ = 0;
   bool even_ = false;
   double predictedUs_ = 0;

@@ -347,3 +347,35 @@ TEST_CASE("a process that leaves and exits at once is not taken for lost", "[boo
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   REQUIRE_FALSE(group->raised());
 }
+
+TEST_CASE("a poll set is served by the progress thread, or by who attends", "[bootstrap]") {
+  CountingHandler handler(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  {
+    PollSet sockets;
+    REQUIRE(sockets.open(&engine()).ok());
+    REQUIRE(sockets.add(handler.fd, EPOLLIN, &handler).ok());
+    signalFd(handler.fd);
+    REQUIRE(eventually([&] { return handler.done == 1; }));
+    REQUIRE_FALSE(sockets.poll());
+
+    sockets.attend(true);
+    signalFd(handler.fd);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    REQUIRE(handler.count == 1);
+    REQUIRE(eventually([&] { return sockets.poll(); }));
+    REQUIRE(handler.done == 2);
+    signalFd(handler.fd);
+    sockets.attend(false);
+    REQUIRE(eventually([&] { return handler.done == 3; }));
+
+    {
+      const std::lock_guard serving(sockets.mutex());
+      sockets.remove(handler.fd);
+    }
+    signalFd(handler.fd);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    REQUIRE(handler.count == 3);
+    REQUIRE_FALSE(sockets.modify(handler.fd, EPOLLIN, &handler).ok());
+  }
+  ::close(handler.fd);
+}

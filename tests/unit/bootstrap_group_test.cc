@@ -57,13 +57,15 @@ TEST_CASE("blobs of megabytes pass", "[bootstrap]") {
 }
 
 TEST_CASE("a group of one rank uses neither descriptors nor threads", "[bootstrap]") {
-  vcollUniqueId id;
-  REQUIRE(makeUniqueId(&id).ok());
+  std::vector<vcollUniqueId> ids(50);
+  for (vcollUniqueId& id : ids) REQUIRE(makeUniqueId(&id).ok());
   const int fds = openFds();
   const int threads = threadCount();
-  std::vector<std::unique_ptr<Group>> groups(50);
-  for (auto& group : groups) REQUIRE(joinGroup(id, 1, 0, Deadline::afterMs(1), &group).ok());
-  REQUIRE(openFds() == fds);
+  std::vector<std::unique_ptr<Group>> groups(ids.size());
+  for (size_t i = 0; i < ids.size(); ++i) {
+    REQUIRE(joinGroup(ids[i], 1, 0, Deadline::afterMs(20000), &groups[i]).ok());
+  }
+  REQUIRE(eventually([&] { return openFds() == fds; }));  // the far ends of the rendezvous close a moment later
   REQUIRE(threadCount() == threads);
   std::vector<Blob> all;
   REQUIRE(groups[0]->allGather("One", blobOf("x"), &all, Deadline::afterMs(0)).ok());
@@ -235,7 +237,33 @@ TEST_CASE("a rank that has left fails the next exchange at once", "[bootstrap]")
     if (rank == leaver) continue;
     const Status& status = results[static_cast<size_t>(rank)];
     REQUIRE(status.code() == vcollRemoteError);
-    REQUIRE_THAT(status.text(), Catch::Matchers::Contains("rank " + std::to_string(leaver) + " has left the group"));
+    REQUIRE_THAT(status.text(),
+                 Catch::Matchers::Contains("rank " + std::to_string(leaver) + " has left the communicator"));
+  }
+}
+
+// Every rank that stays learns that the call can never be, whatever part of the tree it is in.
+TEST_CASE("a rank that left before a call is known to all that stay", "[bootstrap]") {
+  constexpr int kRanks = 15;
+  const int leaver = GENERATE(0, 1, 2, 5, 14);
+  World world;
+  REQUIRE(firstError(joinWorld(kRanks, &world)) == "");
+  const auto staying = [&](int rank) { return rank != leaver && world[static_cast<size_t>(rank)] != nullptr; };
+  at(world, leaver).leave(7);
+  for (int rank = 0; rank < kRanks; ++rank) {
+    if (!staying(rank)) continue;
+    INFO("rank " << rank);
+    REQUIRE(eventually([&] { return at(world, rank).leftBefore(8) == leaver; }));
+    REQUIRE(at(world, rank).leftBefore(7) == -1);  // it has made that one
+    REQUIRE_FALSE(at(world, rank).raised());
+  }
+  // One that leaves after more calls changes nothing; one that does not count is never blamed.
+  const int second = leaver == 14 ? 13 : 14;
+  at(world, second).leave(9);
+  world[static_cast<size_t>(second)].reset();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  for (int rank = 0; rank < kRanks; ++rank) {
+    if (staying(rank)) REQUIRE(at(world, rank).leftBefore(20) == leaver);
   }
 }
 

@@ -120,7 +120,17 @@ TEST_CASE("an id that was used is refused, whatever became of it", "[bootstrap]"
             })) == "");
     const Status late = join(2, 1, 20000);
     REQUIRE(late.code() == vcollInvalidUsage);
-    REQUIRE_THAT(late.text(), Contains("already used"));
+    REQUIRE_THAT(late.text(), Contains("unique id reused") && Contains("2 ranks"));
+    REQUIRE(join(1, 0, 20000).text() == late.text());
+    REQUIRE_FALSE(world[0]->raised());
+  }
+  SECTION("complete with one rank") {
+    REQUIRE(joinGroup(id, 1, 0, Deadline::afterMs(20000), &world[0]).ok());
+    for (const int n : {1, 2}) {
+      const Status late = join(n, 0, 20000);
+      REQUIRE(late.code() == vcollInvalidUsage);
+      REQUIRE_THAT(late.text(), Contains("unique id reused") && Contains("1 rank that"));
+    }
     REQUIRE_FALSE(world[0]->raised());
   }
   SECTION("failed") {

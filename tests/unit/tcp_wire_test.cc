@@ -254,4 +254,107 @@ TEST_CASE("tcp wire: descriptors are flat over many rounds", "[tcp_wire]") {
   CHECK(openFds() == before);
 }
 
+// Polls until the counter has the value.
+static bool pollFor(Group& group, int rank, uint32_t counter, uint64_t value) {
+  const Deadline deadline = Deadline::afterMs(20000);
+  while (group.host(rank).counter(counter) < value) {
+    if (deadline.passed()) return false;
+    wire().poll(group.comm(rank));
+  }
+  return true;
+}
+
+TEST_CASE("tcp wire: who attends serves the sockets alone, and hands them back", "[tcp_wire]") {
+  constexpr size_t kBytes = 300000;
+  Group group(2, kBytes);
+  group.connectAll();
+  const std::vector<std::byte> data = hashBytes(7, kBytes);
+  wire().attend(group.comm(1), 1);
+  wire().poll(group.comm(1));
+  std::this_thread::sleep_for(50ms);  // the progress thread is past what it had begun
+  REQUIRE(group.put(0, 1, data.data(), kBytes, 0, 1));
+  std::this_thread::sleep_for(50ms);
+  REQUIRE(group.host(1).counter(1) == 0);
+  REQUIRE(pollFor(group, 1, 1, 1));
+  REQUIRE(group.host(1).window == data);
+  REQUIRE(wire().poll(group.comm(1)) == 0);
+
+  wire().signal(group.comm(0), 1, 2, 1);
+  std::this_thread::sleep_for(20ms);
+  REQUIRE(group.host(1).counter(2) == 0);
+  wire().attend(group.comm(1), 0);  // what came meanwhile is not lost
+  REQUIRE(group.host(1).waitCounter(2, 1));
+  wire().signal(group.comm(0), 1, 2, 1);
+  REQUIRE(group.host(1).waitCounter(2, 2));
+}
+
+TEST_CASE("tcp wire: signals of who attends go together, and before a later put", "[tcp_wire]") {
+  Group group(2, 64);
+  group.connectAll();
+  const std::vector<std::byte> data = hashBytes(8, 64);
+  wire().attend(group.comm(0), 1);
+  for (int i = 0; i < 3; i++) wire().signal(group.comm(0), 1, 4, 1);
+  std::this_thread::sleep_for(20ms);
+  REQUIRE(group.host(1).counter(4) == 0);
+  wire().poll(group.comm(0));
+  REQUIRE(group.host(1).waitCounter(4, 3));
+
+  wire().signal(group.comm(0), 1, 4, 1);
+  REQUIRE(group.put(0, 1, data.data(), 64, 0, 5));
+  REQUIRE(group.host(1).waitCounter(5, 1));
+  REQUIRE(group.host(1).counter(4) == 4);
+
+  wire().signal(group.comm(0), 1, 4, 1);
+  wire().attend(group.comm(0), 0);
+  REQUIRE(group.host(1).waitCounter(4, 5));
+  wire().signal(group.comm(0), 1, 4, 1);  // at once again
+  REQUIRE(group.host(1).waitCounter(4, 6));
+  REQUIRE(group.host(0).lostCount() + group.host(1).lostCount() == 0);
+}
+
+TEST_CASE("tcp wire: callers and the progress thread take turns under load", "[tcp_wire]") {
+  constexpr size_t kBytes = 8u << 20;
+  constexpr size_t kPut = 50000;
+  constexpr size_t kPuts = kBytes / kPut;
+  Group group(2, kBytes);
+  group.connectAll();
+  const std::array<std::vector<std::byte>, 2> data = {hashBytes(9, kBytes), hashBytes(10, kBytes)};
+  std::array<bool, 2> good{};
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; rank++) {
+    threads.emplace_back([&, rank] {
+      vcollWireComm* comm = group.comm(rank);
+      const int peer = 1 - rank;
+      Random random(static_cast<uint64_t>(rank) + 20);
+      const Deadline deadline = Deadline::afterMs(60000);
+      size_t sent = 0;
+      bool attends = false;
+      while (!deadline.passed()) {
+        if (sent < kPuts && wire().ready(comm, peer) != 0) {
+          wire().put(comm, peer, data[static_cast<size_t>(rank)].data() + sent * kPut, kPut, kWindow, sent * kPut, 1,
+                     1);
+          wire().signal(comm, peer, 2, 1);
+          sent++;
+        }
+        if (random.below(8) == 0) {
+          attends = !attends;
+          wire().attend(comm, attends ? 1 : 0);
+        }
+        if (attends) wire().poll(comm);
+        if (sent == kPuts && wire().flushed(comm) != 0 && group.host(rank).counter(1) == kPuts) break;
+        if (!attends) std::this_thread::yield();
+      }
+      wire().attend(comm, 0);
+      good[static_cast<size_t>(rank)] =
+          group.host(rank).waitCounter(1, kPuts) && group.host(rank).waitCounter(2, kPuts);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (size_t rank = 0; rank < 2; rank++) {
+    CHECK(good[rank]);
+    CHECK(memcmp(group.host(static_cast<int>(rank)).window.data(), data[1 - rank].data(), kPuts * kPut) == 0);
+    CHECK(group.host(static_cast<int>(rank)).lostCount() == 0);
+  }
+}
+
 }  // namespace vcoll

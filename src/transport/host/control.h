@@ -24,9 +24,6 @@ struct alignas(64) LaneGate {
 };
 
 struct ControlHeader {
-  // Written into every rank's memory at start, and read back by its peers to learn whether they may read it at all.
-  static constexpr uint64_t kProbe = 0x76636f6c6c70726fu;
-
   // A sleeper sets `sleeping`, looks once more, then waits on `doorbell`. Who changes a word it may wait for changes
   // that word first, then looks at `sleeping` (both sequentially consistent, so one of the two sees the other).
   alignas(64) std::atomic<uint32_t> doorbell;

@@ -51,7 +51,8 @@ struct Hello {
   uint64_t host;   // machine and VCOLL_HOSTID
   cpu_set_t cpus;  // usable by the rank
   int64_t pid;
-  const uint64_t* probe;  // holds ControlHeader::kProbe
+  const uint64_t* probe;  // where this rank's memory holds
+  uint64_t probed;        // a value that no other rank has: a pid may name another process in another namespace
 };
 
 // Ranks and usable cores of each machine. Ranks bound to cores of their own have few each, but together enough.
@@ -72,7 +73,7 @@ bool canRead(const Hello& hello) {
   const iovec here = {&value, sizeof value};
   const iovec there = {const_cast<uint64_t*>(hello.probe), sizeof value};
   return process_vm_readv(static_cast<pid_t>(hello.pid), &here, 1, &there, 1, 0) == sizeof value &&
-         value == ControlHeader::kProbe;
+         value == hello.probed;
 }
 
 // Ranks of another machine than this need not be tried.
@@ -111,6 +112,8 @@ const char* callName(CallKind kind) {
       return "PlanCreate";
     case CallKind::kWindowRegister:
       return "WindowRegister";
+    case CallKind::kPublishStreamCreate:
+      return "PublishStreamCreate";
     case CallKind::kSplit:
       return "CommSplit";
     case CallKind::kFinalize:
@@ -140,9 +143,10 @@ Status HostFabric::open(Group& group, const Options& options, std::unique_ptr<Ho
   host.add(hello.machine);
   for (const char c : options.hostId) host.add(static_cast<unsigned char>(c));
   hello.host = host.value();
-  const uint64_t probe = ControlHeader::kProbe;
+  const uint64_t probe = mix64(group.nonce()[0] + static_cast<uint64_t>(group.rank()));
   hello.pid = getpid();
   hello.probe = &probe;
+  hello.probed = probe;
   if (sched_getaffinity(0, sizeof hello.cpus, &hello.cpus) != 0) CPU_SET(0, &hello.cpus);
   // A wire that the user names is looked for even where it is not needed: a wrong name is an error everywhere.
   if (params().wire != "auto") VCOLL_TRY(selectWire(params().wire, &made->wire_));

@@ -31,6 +31,7 @@ enum class CallKind : uint64_t {
   kPlanCreate,
   kWindowRegister,
   kSplit,
+  kPublishStreamCreate,
   kFinalize
 };
 const char* callName(CallKind kind);
@@ -96,6 +97,9 @@ class HostFabric {
   // Window 0: this communicator's staging memory.
   const HostWindow& staging() const { return *windows_[0]; }
 
+  // Turns non-zero when the communicator fails.
+  const volatile int* cancelled() const { return &cancelled_; }
+
   // Ends the use of the wire in an orderly way; no call may follow.
   void closeWire();
 
@@ -109,6 +113,7 @@ class HostFabric {
 
   // Counts the caller's collective calls, for texts: one call may take several sequence numbers.
   void beginCall() { ++callNumber_; }
+  uint64_t calls() const { return callNumber_; }
   // A collective step that moves no data through run() takes a number of its own. It shows the local ranks what this
   // rank does, so that one that is elsewhere finds the disagreement at once.
   void beginControl(const RecordFields& fields) { publishRecord(++sequence_, fields); }

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/params.h"
 #include "base/types.h"
+#include "bootstrap/gather.h"
 #include "kernels/allgatherv.h"
 #include "kernels/reducescatterv.h"
 #include "transport/host/host_fabric.h"
@@ -139,18 +140,29 @@ std::string HostFabric::describe(const HostCall& call, const kernels::Pending& p
                                            "to return the credit of a ring slot",
                                            "to send what it had put",
                                            "to leave the call"};
-  std::string text = formatText("call #{} {} of rank {} waited for rank {} {}", callNumber_, callName(call.kind),
-                                group_.rank(), pending.peer, kTexts[pending.what]);
+  const uint32_t node = topology_->nodeOf(static_cast<uint32_t>(group_.rank()));
+  const bool local = pending.peer < topology_->ranks() && topology_->nodeOf(pending.peer) == node;
+  // Who waits for one rank to enter names all of its node that did not.
+  std::vector<int> peers = {static_cast<int>(pending.peer)};
+  if (local && pending.what == Pending::kEnter) {
+    peers.clear();
+    for (const uint32_t member : topology_->members(node)) {
+      const ControlHeader& header = controls_[topology_->localOf(member)].header();
+      const bool entered = header.lastCall.load(std::memory_order_acquire) >= callNumber_;
+      if (!entered || member == pending.peer) peers.push_back(static_cast<int>(member));
+    }
+  }
+  std::string text = formatText("call #{} {} of rank {} waited for {} {}", callNumber_, callName(call.kind),
+                                group_.rank(), rankList(peers), kTexts[pending.what]);
   if (pending.chunks > 0) {
     text += formatText(" (queue of node {} on rail {}, chunk {} of {})", pending.node, pending.rail, pending.chunk,
                        pending.chunks);
   }
-  const uint32_t node = topology_->nodeOf(static_cast<uint32_t>(group_.rank()));
-  if (pending.peer < topology_->ranks() && topology_->nodeOf(pending.peer) == node) {
+  if (local) {
     const ControlHeader& header = controls_[topology_->localOf(pending.peer)].header();
     const uint64_t seen = header.lastCall.load(std::memory_order_acquire);
-    text += seen == 0 ? std::string("; that rank has made no call yet")
-                      : formatText("; that rank was last seen in call #{} {}", seen,
+    text += seen == 0 ? formatText("; rank {} has made no call yet", pending.peer)
+                      : formatText("; rank {} was last seen in call #{} {}", pending.peer, seen,
                                    callName(static_cast<CallKind>(header.lastKind.load(std::memory_order_relaxed))));
   }
   return text;
@@ -214,7 +226,8 @@ Status HostFabric::runLanes(const HostCall& call) {
   }
 
   const Deadline deadline = Deadline::afterMs(options_.timeoutMs);
-  Waiter waiter(controls_[local_].header(), policy_, Deadline::afterMs(options_.timeoutMs + kFollowerMs));
+  Waiter waiter(controls_[local_].header(), policy_, Deadline::afterMs(options_.timeoutMs + kFollowerMs), wire_,
+                wireComm_);
   for (;;) {
     bool moved = false;
     bool done = true;
@@ -236,6 +249,12 @@ Status HostFabric::runLanes(const HostCall& call) {
         return lanes[i]->machine.pending();
       };
       if (group_.raised()) return failure(describe(call, pending()));
+      const int gone = group_.leftBefore(callNumber_);
+      if (gone >= 0) {
+        group_.raise(makeError(vcollRemoteError, "call #{} {}: rank {} has left the communicator before this call",
+                               callNumber_, callName(call.kind), gone));
+        return failure(describe(call, pending()));
+      }
       // After a second the ranks that came are judged without the missing ones.
       VCOLL_TRY(checkRecords(call, options_.timeoutMs - deadline.leftMs() > 1000));
       // A rank that did not even enter is the root of the others' waits: who waits for it speaks first.

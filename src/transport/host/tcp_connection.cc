@@ -80,6 +80,13 @@ void countLingering(int change) {
 
 }  // namespace
 
+// One sendmsg.
+struct TcpConnection::Batch {
+  std::array<iovec, 2 * kCallEntries> parts;
+  msghdr message;
+  uint64_t bytes;
+};
+
 TcpConnection::TcpConnection(Engine* engine, TcpShared* shared, int peer, std::string name, int fd)
     : engine_(engine), shared_(shared), peer_(peer), name_(std::move(name)), fd_(fd) {}
 
@@ -88,10 +95,10 @@ TcpConnection::~TcpConnection() {
 }
 
 Status TcpConnection::start() {
-  VCOLL_TRY(engine_->add(fd_, EPOLLIN, this));
+  VCOLL_TRY(shared_->sockets.add(fd_, EPOLLIN, this));
   TcpFrame frame;
   frame.kind = TcpFrame::kUp;
-  send(frame, nullptr);
+  send(frame, nullptr, false);
   return {};
 }
 
@@ -106,22 +113,23 @@ void TcpConnection::put(const void* source, uint64_t bytes, uint32_t window, uin
   frame.bytes = bytes;
   frame.counter = counter;
   frame.add = add;
-  send(frame, source);
+  send(frame, source, false);
 }
 
-void TcpConnection::signal(uint32_t counter, uint64_t add) {
+void TcpConnection::signal(uint32_t counter, uint64_t add, bool hold) {
   TcpFrame frame;
   frame.kind = TcpFrame::kSignal;
   frame.counter = counter;
   frame.add = add;
-  send(frame, nullptr);
+  send(frame, nullptr, hold);
 }
 
-void TcpConnection::send(const TcpFrame& frame, const void* source) {
+void TcpConnection::send(const TcpFrame& frame, const void* source, bool hold) {
   const std::lock_guard lock(mutex_);
   if (sendClosed_) return;
   Entry entry{frame, static_cast<const std::byte*>(source), nullptr, 0};
-  if (queue_.empty()) {
+  const bool first = queue_.empty() && !hold;
+  if (first) {
     std::array<iovec, 2> parts{{{&entry.frame, sizeof(TcpFrame)}, {const_cast<void*>(source), frame.bytes}}};
     msghdr message{};
     message.msg_iov = parts.data();
@@ -133,15 +141,41 @@ void TcpConnection::send(const TcpFrame& frame, const void* source) {
     }
     entry.sent = n > 0 ? static_cast<uint64_t>(n) : 0;
     if (entry.left() == 0) return;
-  } else if (source == nullptr && mergeSignal(frame)) {
+  } else if (source == nullptr && !queue_.empty() && mergeSignal(frame)) {
     return;
   }
   queuedBytes_ += entry.left();
   queue_.push_back(std::move(entry));
   if (source != nullptr) shared_->unflushed.fetch_add(1, std::memory_order_relaxed);
+  if (hold) return;
+  if (!first && !armed_) sendNow();  // with what was held
   updateFull();
-  if (!armed_) {
+  if (!armed_ && !queue_.empty()) {
     if (const Status status = listen(true); !status.ok()) failSend(EIO);
+  }
+}
+
+void TcpConnection::flush() {
+  const std::lock_guard lock(mutex_);
+  if (queue_.empty() || armed_) return;
+  sendNow();
+  updateFull();
+  if (!queue_.empty()) {
+    if (const Status status = listen(true); !status.ok()) failSend(EIO);
+  }
+}
+
+// What the socket takes at once, on the caller's thread; mutex_ held.
+void TcpConnection::sendNow() {
+  if (inFlight_ != 0) return;  // who serves is at it
+  Batch batch;
+  gather(&batch);
+  inFlight_ = 0;
+  const ssize_t n = sendMessage(fd_, &batch.message);
+  if (n >= 0) {
+    (void)consume(static_cast<uint64_t>(n));
+  } else if (!wouldBlock(errno)) {
+    failSend(errno);
   }
 }
 
@@ -162,7 +196,8 @@ void TcpConnection::updateFull() {
 
 Status TcpConnection::listen(bool output) {
   armed_ = output;
-  return engine_->modify(fd_, output ? EPOLLIN | EPOLLOUT : EPOLLIN, this);
+  const uint32_t events = output ? EPOLLIN | EPOLLOUT : EPOLLIN;
+  return shared_ != nullptr ? shared_->sockets.modify(fd_, events, this) : engine_->modify(fd_, events, this);
 }
 
 // The kernel has taken so many bytes from the front of the queue. True when that flushed the communicator's last put.
@@ -201,35 +236,40 @@ void TcpConnection::failSend(int error) {
   shutdown(fd_, SHUT_RDWR);
 }
 
+// The front of the queue, as much as one call may move; inFlight_ counts the entries.
+void TcpConnection::gather(Batch* batch) {
+  size_t count = 0;
+  batch->bytes = 0;
+  inFlight_ = 0;
+  for (Entry& entry : queue_) {
+    if (inFlight_ == kCallEntries || batch->bytes >= kCallBytes) break;
+    inFlight_++;
+    const uint64_t skip = entry.sent;
+    if (skip < sizeof(TcpFrame)) {
+      batch->parts[count++] = {reinterpret_cast<std::byte*>(&entry.frame) + skip, sizeof(TcpFrame) - skip};
+      batch->bytes += sizeof(TcpFrame) - skip;
+    }
+    if (entry.source == nullptr || batch->bytes >= kCallBytes) continue;
+    const uint64_t done = skip > sizeof(TcpFrame) ? skip - sizeof(TcpFrame) : 0;
+    const uint64_t bytes = std::min(entry.frame.bytes - done, kCallBytes - batch->bytes);
+    batch->parts[count++] = {const_cast<std::byte*>(entry.source) + done, bytes};
+    batch->bytes += bytes;
+  }
+  batch->message = {};
+  batch->message.msg_iov = batch->parts.data();
+  batch->message.msg_iovlen = count;
+}
+
 void TcpConnection::sendQueued() {
   std::unique_lock lock(mutex_);
   const bool wasFull = full_.load(std::memory_order_relaxed);
   bool flushed = false;
   uint64_t turn = 0;
   while (!queue_.empty() && turn < kTurnBytes) {
-    std::array<iovec, 2 * kCallEntries> parts;
-    size_t count = 0;
-    uint64_t asked = 0;
-    inFlight_ = 0;
-    for (Entry& entry : queue_) {
-      if (inFlight_ == kCallEntries || asked >= kCallBytes) break;
-      inFlight_++;
-      const uint64_t skip = entry.sent;
-      if (skip < sizeof(TcpFrame)) {
-        parts[count++] = {reinterpret_cast<std::byte*>(&entry.frame) + skip, sizeof(TcpFrame) - skip};
-        asked += sizeof(TcpFrame) - skip;
-      }
-      if (entry.source == nullptr || asked >= kCallBytes) continue;
-      const uint64_t done = skip > sizeof(TcpFrame) ? skip - sizeof(TcpFrame) : 0;
-      const uint64_t bytes = std::min(entry.frame.bytes - done, kCallBytes - asked);
-      parts[count++] = {const_cast<std::byte*>(entry.source) + done, bytes};
-      asked += bytes;
-    }
-    msghdr message{};
-    message.msg_iov = parts.data();
-    message.msg_iovlen = count;
+    Batch batch;
+    gather(&batch);
     lock.unlock();
-    const ssize_t n = sendMessage(fd_, &message);
+    const ssize_t n = sendMessage(fd_, &batch.message);
     const int error = errno;
     lock.lock();
     inFlight_ = 0;
@@ -238,12 +278,16 @@ void TcpConnection::sendQueued() {
       break;
     }
     flushed |= consume(static_cast<uint64_t>(n));
-    if (static_cast<uint64_t>(n) < asked) break;  // the socket is full
-    turn += asked;
+    if (static_cast<uint64_t>(n) < batch.bytes) break;  // the socket is full
+    turn += batch.bytes;
   }
   updateFull();
   const bool empty = queue_.empty();
-  if (empty && armed_) (void)listen(false);
+  if (shared_ != nullptr && empty == armed_) {
+    (void)listen(!empty);
+  } else if (empty && armed_) {
+    (void)listen(false);
+  }
   if (shared_ == nullptr) {
     if (empty && counted_) {
       shutdown(fd_, SHUT_WR);
@@ -387,7 +431,7 @@ void TcpConnection::forgetWindow(uint32_t window) {
 // --- The end ---------------------------------------------------------------------------------------------------------
 
 void TcpConnection::closeSocket() {
-  engine_->remove(fd_);
+  shared_->sockets.remove(fd_);
   const std::lock_guard lock(mutex_);
   dropQueue();
   close(fd_);
@@ -426,6 +470,7 @@ void TcpConnection::release(std::unique_ptr<TcpConnection> connection, bool grac
 
 // From here on the connection owns itself.
 void TcpConnection::beginLinger(bool deliver) {
+  shared_->sockets.remove(fd_);
   {
     const std::lock_guard lock(mutex_);
     if (!deliver) {
@@ -451,10 +496,16 @@ void TcpConnection::beginLinger(bool deliver) {
     queue_.push_back(std::move(bye));
     counted_ = deliver;
     if (deliver) countLingering(1);
-    if (!armed_) (void)listen(true);
+    armed_ = false;
   }
+  sendQueued();  // now, as far as it goes: the process may be about to exit
+  engine_->post([this] { linger(); });
+}
+
+void TcpConnection::linger() {
   timer_ = engine_->addTimer(Deadline::afterMs(kLingerMs), [this] { endLinger(); });
-  sendQueued();
+  armed_ = !queue_.empty();
+  if (!engine_->add(fd_, armed_ ? EPOLLIN | EPOLLOUT : EPOLLIN, this).ok()) endLinger();
 }
 
 // Reads to the end, so that closing with unread data does not reset the connection under what we sent.

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // One TCP connection of the tcp wire: frames out through a short queue, frames in straight to where they belong.
 //
-// Who runs where: put and signal on the caller's thread, everything else on the progress thread. The mutex guards the
-// sending side only; the progress thread gives it up while it is inside sendmsg, so callers never wait for a long copy.
-// Only the progress thread closes the descriptor.
+// Who runs where: put and signal on the caller's thread, everything else on the thread that serves the communicator's
+// sockets, with the poll set's mutex held: the progress thread, or a caller that waits. A connection that lingers is
+// the progress thread's alone. mutex_ guards the sending side only; who serves gives it up while it is inside sendmsg,
+// so callers never wait for a long copy. Only who serves closes the descriptor.
 #pragma once
 
 #include <atomic>
@@ -24,6 +25,7 @@ namespace vcoll {
 // What the connections of one communicator share.
 struct TcpShared {
   vcollWireHost_v1 host{};
+  PollSet sockets;
   std::atomic<int64_t> unflushed{0};  // queued puts whose source is the caller's memory
   // Guards and announces handshakes: a connection came up, failed before that, or was accepted.
   std::mutex mutex;
@@ -67,9 +69,11 @@ class TcpConnection final : public EventHandler {
 
   bool ready() const { return !full_.load(std::memory_order_acquire); }
   void put(const void* source, uint64_t bytes, uint32_t window, uint64_t offset, uint32_t counter, uint64_t add);
-  void signal(uint32_t counter, uint64_t add);
+  // hold: may wait for the next put or flush() and go with it.
+  void signal(uint32_t counter, uint64_t add, bool hold);
+  void flush();
 
-  // These run on the progress thread.
+  // These run with shared->sockets.mutex() held.
   void onEvents(uint32_t epollEvents) override;
   // The window is gone. A put that is being received into it breaks the connection.
   void forgetWindow(uint32_t window);
@@ -86,11 +90,14 @@ class TcpConnection final : public EventHandler {
     uint64_t left() const { return sizeof(TcpFrame) + (source != nullptr ? frame.bytes : 0) - sent; }
   };
 
-  void send(const TcpFrame& frame, const void* source);
+  struct Batch;
+  void send(const TcpFrame& frame, const void* source, bool hold);
   bool mergeSignal(const TcpFrame& frame);
   void updateFull();
   Status listen(bool output);
+  void gather(Batch* batch);
   bool consume(uint64_t bytes);
+  void sendNow();
   void dropQueue();
   void failSend(int error);
   void sendQueued();
@@ -104,6 +111,7 @@ class TcpConnection final : public EventHandler {
   void lose(const std::string& why);
   void endOrderly();
   void beginLinger(bool deliver);
+  void linger();
   void endLinger();
 
   Engine* const engine_;

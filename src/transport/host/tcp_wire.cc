@@ -6,10 +6,8 @@
 #include <algorithm>
 #include <cassert>
 #include <cerrno>
-#include <condition_variable>
 #include <cstdio>
 #include <cstring>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -32,7 +30,9 @@ struct vcollWireComm {
   int rank = 0;
   int nranks = 0;
   std::vector<std::unique_ptr<vcoll::TcpConnection>> connections;  // by peer; written under shared.mutex
-  std::map<int, int> accepted;  // peer to fd: said hello, waits for our connect(); under shared.mutex
+  bool attended = false;
+  std::vector<vcoll::TcpConnection*> held;  // while attended: signals may wait in these
+  std::map<int, int> accepted;              // peer to fd: said hello, waits for our connect(); under shared.mutex
 };
 
 namespace vcoll {
@@ -60,24 +60,6 @@ int fail(char* error, int code, const std::string& text) {
 int fail(char* error, const Status& status) {
   const int code = status.code() == vcollTimeout ? ETIMEDOUT : status.code() == vcollAborted ? ECANCELED : EIO;
   return fail(error, code, status.text());
-}
-
-void runOnProgress(Engine* engine, const std::function<void()>& task) {
-  if (engine->onProgressThread()) {
-    task();
-    return;
-  }
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool done = false;
-  engine->post([&] {
-    task();
-    const std::lock_guard lock(mutex);
-    done = true;
-    changed.notify_one();
-  });
-  std::unique_lock lock(mutex);
-  changed.wait(lock, [&] { return done; });
 }
 
 bool peerGone(int fd) {
@@ -113,6 +95,7 @@ int openWire(const vcollWireHost_v1* host, const uint64_t nonce[2], int rank, in
   auto comm = std::make_unique<vcollWireComm>();
   if (const Status status = Engine::get(&comm->engine); !status.ok()) return fail(error, status);
   if (const Status status = Listener::get(&comm->listener); !status.ok()) return fail(error, status);
+  if (const Status status = comm->shared.sockets.open(comm->engine); !status.ok()) return fail(error, status);
   comm->shared.host = *host;
   memcpy(comm->nonce, nonce, sizeof comm->nonce);
   comm->rank = rank;
@@ -243,16 +226,15 @@ class ConnectRound {
 
   // Drops what is not up, so that the peers notice and another round can start clean.
   int giveUp(int code) {
-    runOnProgress(comm_->engine, [this] {
-      for (const int peer : peers_) {
-        std::unique_ptr<TcpConnection> half;
-        {
-          const std::lock_guard lock(comm_->shared.mutex);
-          if (at(peer) != nullptr && !at(peer)->up()) half = std::move(comm_->connections[static_cast<size_t>(peer)]);
-        }
-        if (half != nullptr) TcpConnection::release(std::move(half), false);
+    const std::lock_guard serving(comm_->shared.sockets.mutex());
+    for (const int peer : peers_) {
+      std::unique_ptr<TcpConnection> half;
+      {
+        const std::lock_guard lock(comm_->shared.mutex);
+        if (at(peer) != nullptr && !at(peer)->up()) half = std::move(comm_->connections[static_cast<size_t>(peer)]);
       }
-    });
+      if (half != nullptr) TcpConnection::release(std::move(half), false);
+    }
     return code;
   }
 
@@ -274,16 +256,15 @@ int windowAdd(vcollWireComm*, uint32_t, void*, uint64_t, char*) { return 0; }
 // Once it returns nothing writes into the window any more (resolve() must refuse it already).
 void windowRemove(vcollWireComm* comm, uint32_t window) {
   if (inForkedChild()) return;
-  runOnProgress(comm->engine, [comm, window] {
-    std::vector<TcpConnection*> all;
-    {
-      const std::lock_guard lock(comm->shared.mutex);
-      for (const auto& connection : comm->connections) {
-        if (connection != nullptr) all.push_back(connection.get());
-      }
+  const std::lock_guard serving(comm->shared.sockets.mutex());
+  std::vector<TcpConnection*> all;
+  {
+    const std::lock_guard lock(comm->shared.mutex);
+    for (const auto& connection : comm->connections) {
+      if (connection != nullptr) all.push_back(connection.get());
     }
-    for (TcpConnection* connection : all) connection->forgetWindow(window);
-  });
+  }
+  for (TcpConnection* connection : all) connection->forgetWindow(window);
 }
 
 TcpConnection* connectionTo(vcollWireComm* comm, int peer) {
@@ -298,27 +279,48 @@ void put(vcollWireComm* comm, int peer, const void* source, uint64_t bytes, uint
          uint32_t counter, uint64_t add) {
   TcpConnection* connection = connectionTo(comm, peer);
   if (bytes == 0) {
-    connection->signal(counter, add);
+    connection->signal(counter, add, false);
   } else {
     connection->put(source, bytes, window, offset, counter, add);
   }
 }
 
 void signal(vcollWireComm* comm, int peer, uint32_t counter, uint64_t add) {
-  connectionTo(comm, peer)->signal(counter, add);
+  TcpConnection* connection = connectionTo(comm, peer);
+  connection->signal(counter, add, comm->attended);
+  if (comm->attended && std::find(comm->held.begin(), comm->held.end(), connection) == comm->held.end()) {
+    comm->held.push_back(connection);
+  }
 }
 
 int flushed(vcollWireComm* comm) { return comm->shared.unflushed.load(std::memory_order_acquire) == 0 ? 1 : 0; }
+
+void flushHeld(vcollWireComm* comm) {
+  for (TcpConnection* connection : comm->held) connection->flush();
+  comm->held.clear();
+}
+
+void attend(vcollWireComm* comm, int on) {
+  comm->attended = on != 0;
+  flushHeld(comm);
+  comm->shared.sockets.attend(on != 0);
+}
+
+int serve(vcollWireComm* comm) {
+  flushHeld(comm);
+  return comm->shared.sockets.poll() ? 1 : 0;
+}
 
 void closeWire(vcollWireComm* comm, int graceful) {
   // A forked child has no progress thread, and the connections are its parent's.
   if (inForkedChild()) return;
   comm->listener->forget(tcpWireNonce(comm->nonce, comm->rank), Purpose::kWire);
-  runOnProgress(comm->engine, [comm, graceful] {
+  {
+    const std::lock_guard serving(comm->shared.sockets.mutex());
     for (auto& connection : comm->connections) {
       if (connection != nullptr) TcpConnection::release(std::move(connection), graceful != 0);
     }
-  });
+  }
   for (const auto& [peer, fd] : comm->accepted) closeFd(fd);
   delete comm;
 }
@@ -332,8 +334,8 @@ Nonce tcpWireNonce(const uint64_t nonce[2], int rank) {
 
 const vcollWire_v1* tcpWire() {
   static constexpr vcollWire_v1 kTable = {
-      VCOLL_WIRE_VERSION, "tcp", unusable, openWire, connectWire, windowAdd,
-      windowRemove,       ready, put,      signal,   flushed,     closeWire,
+      VCOLL_WIRE_VERSION, "tcp",  unusable, openWire, connectWire, windowAdd, windowRemove, ready, put, signal, flushed,
+      closeWire,          attend, serve,
   };
   return &kTable;
 }

@@ -38,8 +38,11 @@ void yieldOnce() {
   }
 }
 
-// Longest single sleep: a bound on how late an abort by other means could be noticed. Wake-ups do not depend on it.
-constexpr int64_t kMaxSleepMs = 1000;
+// Longest single sleep: a bound on how late it is noticed that a rank has left. Other wake-ups do not depend on it.
+constexpr int64_t kMaxSleepMs = 250;
+
+// A look at the sockets costs about this many turns of polling memory.
+constexpr uint32_t kSpinsPerPoll = 10;
 
 void cpuRelax() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -66,6 +69,10 @@ WaitPolicy makeWaitPolicy(bool roomy) {
 
 void Waiter::pause() {
   if (!armed_) {
+    if (wire_ != nullptr && (idle_ >= policy_.spins || idle_ % kSpinsPerPoll == 0)) {
+      attend(true);
+      if (wire_->poll(wireComm_) != 0) return;
+    }
     ++idle_;
     if (idle_ <= policy_.spins) {
       cpuRelax();
@@ -79,6 +86,7 @@ void Waiter::pause() {
     seen_ = own_.doorbell.load(std::memory_order_seq_cst);
     own_.sleeping.store(1, std::memory_order_seq_cst);
     armed_ = true;
+    attend(false);
     return;
   }
   const int64_t leftMs = deadline_.leftMs();
@@ -96,6 +104,12 @@ void Waiter::pause() {
 void Waiter::disarm() {
   own_.sleeping.store(0, std::memory_order_seq_cst);
   armed_ = false;
+}
+
+void Waiter::attend(bool on) {
+  if (attending_ == on || wire_ == nullptr) return;
+  attending_ = on;
+  wire_->attend(wireComm_, on ? 1 : 0);
 }
 
 }  // namespace vcoll

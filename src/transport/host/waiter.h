@@ -7,6 +7,7 @@
 
 #include "base/deadline.h"
 #include "transport/host/control.h"
+#include "transport/host/wire.h"
 
 namespace vcoll {
 
@@ -19,9 +20,18 @@ WaitPolicy makeWaitPolicy(bool roomy);
 
 class Waiter {
  public:
-  Waiter(ControlHeader& own, const WaitPolicy& policy, Deadline deadline)
-      : own_(own), policy_(policy), deadline_(deadline) {}
-  ~Waiter() { moved(); }
+  // Serves the wire itself while it is awake, where there is one that allows it.
+  Waiter(ControlHeader& own, const WaitPolicy& policy, Deadline deadline, const vcollWire_v1* wire = nullptr,
+         vcollWireComm* wireComm = nullptr)
+      : own_(own),
+        policy_(policy),
+        deadline_(deadline),
+        wire_(wireComm != nullptr && wire->poll != nullptr ? wire : nullptr),
+        wireComm_(wireComm) {}
+  ~Waiter() {
+    moved();
+    attend(false);
+  }
   Waiter(const Waiter&) = delete;
   Waiter& operator=(const Waiter&) = delete;
 
@@ -38,13 +48,17 @@ class Waiter {
 
  private:
   void disarm();
+  void attend(bool on);
 
   ControlHeader& own_;
   WaitPolicy policy_;
   Deadline deadline_;
+  const vcollWire_v1* wire_;
+  vcollWireComm* wireComm_;
   uint32_t idle_ = 0;
   uint32_t seen_ = 0;
   bool armed_ = false;
+  bool attending_ = false;
   bool timedOut_ = false;
 };
 

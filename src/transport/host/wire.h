@@ -59,6 +59,11 @@ typedef struct {
   /* Peers see an orderly end, not a loss. Puts already made are still delivered when `graceful`, else dropped: no
    * source is read after this returns. Does not wait for peers. */
   void (*close)(vcollWireComm* comm, int graceful);
+  /* NULL, or both: a thread inside a call, which waits without sleeping, serves the wire itself. Between attend(1) and
+   * attend(0) it calls poll often, and the wire may leave its own thread asleep. poll never blocks; non-zero if
+   * anything happened. The same thread as for put. */
+  void (*attend)(vcollWireComm* comm, int on);
+  int (*poll)(vcollWireComm* comm);
 } vcollWire_v1;
 
 /* A plug-in exports this under the name "vcollWirePlugin_v1". */
