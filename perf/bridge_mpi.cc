@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "perf/bridge_mpi.h"
+#include "perf/bridge.h"
 
-#include <fmt/format.h>
 #include <mpi.h>
 #include <sched.h>
-
-#include <cstdio>
 
 namespace vcoll::perf {
 namespace {
@@ -53,8 +50,8 @@ class MpiBridge : public ProcessBridge {
 
 }  // namespace
 
-std::unique_ptr<ProcessBridge> makeMpiBridge(int* argc, char*** argv) {
-  return std::make_unique<MpiBridge>(argc, argv);
-}
+const bool kHaveMpi = true;
+
+std::unique_ptr<ProcessBridge> makeBridge(int* argc, char*** argv) { return std::make_unique<MpiBridge>(argc, argv); }
 
 }  // namespace vcoll::perf

@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <memory>
 #include <thread>
 
+#include "perf/bridge.h"
 #include "perf/ceiling.h"
 #include "perf/peers.h"
 #include "perf/session.h"
@@ -21,10 +23,13 @@ constexpr int kPeerRounds = 3;
 // One sweep on one rank.
 class RankRun {
  public:
-  RankRun(const Member& member, const Options& options, const Collective& collective, int argc, char** argv)
+  // json: rank 0 writes it, if it is open.
+  RankRun(const Member& member, const Options& options, const Collective& collective, JsonReport& json, int argc,
+          char** argv)
       : member_(member),
         options_(options),
         collective_(collective),
+        json_(json),
         session_(member, {options.timeoutSeconds, options.nodes}) {
     if (options_.nullStream == 0) session_.require(vcollHostStreamCreate(&stream_), "vcollHostStreamCreate");
     allocate();
@@ -78,11 +83,7 @@ class RankRun {
     run.nodes = session_.nodes();
     run.rails = session_.rails();
     run.mpi = kHaveMpi;
-    std::string error;
-    if (!options_.jsonPath.empty()) {
-      if (!json_.open(options_.jsonPath, &error)) member_.world().fail(kExitInvalidUsage, error);
-      json_.begin(argc, argv, options_, run, infos);
-    }
+    if (!options_.jsonPath.empty()) json_.begin(argc, argv, options_, run, infos);
     for (const std::string& warning : options_.warnings) fmt::print(stderr, "warning: {}\n", warning);
     fmt::print("{}{}", headerText(options_, run, infos), columnText(options_));
     std::fflush(stdout);
@@ -248,12 +249,12 @@ class RankRun {
   Member member_;
   const Options& options_;
   const Collective& collective_;
+  JsonReport& json_;
   Session session_;
   vcollStream_t stream_ = nullptr;
   Buffer send_, recv_, peerSend_, peerRecv_;
   uint64_t seed_ = 0;
   Totals totals_;
-  JsonReport json_;
 };
 
 }  // namespace
@@ -266,13 +267,24 @@ int perfMain(int argc, char** argv, const Collective& collective) {
     return parsed.code;
   }
   if (!kHaveMpi && launcherProcesses() > 1 && options.threads > 1) {
-    fmt::print(stderr, "-t: one rank per process when a launcher started several and there is no MPI\n");
+    if (launcherProcess() == 0) {
+      fmt::print(stderr, "-t: one rank per process when a launcher started several and there is no MPI\n");
+    }
     return kExitInvalidUsage;
   }
-  World world(makeBridge(&argc, &argv), options.threads);
+  // What is wrong only now is said once, and every process ends in the ordinary way: an abort would bury the line.
+  std::unique_ptr<ProcessBridge> bridge = makeBridge(&argc, &argv);
+  std::string error;
+  checkAgainstRanks(&options, bridge->processes() * options.threads, &error);
+  if (!allAgree(*bridge, error)) return kExitUsage;
+  JsonReport json;
+  if (bridge->process() == 0 && !options.jsonPath.empty()) json.open(options.jsonPath, &error);
+  if (!allAgree(*bridge, error)) return kExitUsage;
+
+  World world(std::move(bridge), options.threads);
   std::atomic<int> code{0};
   const auto rankMain = [&](int thread) {
-    RankRun run(Member(world, thread), options, collective, argc, argv);
+    RankRun run(Member(world, thread), options, collective, json, argc, argv);
     const int mine = run.run();
     if (thread == 0) code = mine;
   };

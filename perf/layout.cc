@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <fstream>
 #include <numeric>
 
@@ -37,10 +39,12 @@ bool parseColonList(std::string_view text, std::vector<uint64_t>* list) {
   }
 }
 
+constexpr std::string_view kFilePrefix = "file:";
+
 bool readWeights(const std::string& path, std::vector<uint64_t>* weights, std::string* error) {
   std::ifstream file(path);
   if (!file) {
-    *error = fmt::format("--dist: cannot read file '{}'", path);
+    *error = fmt::format("--dist: cannot read file '{}': {}", path, std::strerror(errno));
     return false;
   }
   weights->clear();
@@ -141,16 +145,18 @@ bool parseDistribution(std::string_view text, Distribution* d, std::string* erro
   if (startsWith(text, "onehot:", &rest) || startsWith(text, "every:", &rest)) {
     d->kind = text[0] == 'o' ? Kind::kOneHot : Kind::kEvery;
     if (!parseNumber(rest, &k) || k > INT32_MAX || (d->kind == Kind::kEvery && k == 0)) {
-      *error = fmt::format("--dist: '{}' is not a rank number in '{}'", rest, text);
+      *error = fmt::format("--dist: '{}' is not a {} in '{}'", rest,
+                           d->kind == Kind::kEvery ? "step from 1" : "rank number", text);
       return false;
     }
     d->k = static_cast<int>(k);
     return true;
   }
   if (startsWith(text, "model:", &rest)) return parseModel(rest, d, error);
-  if (startsWith(text, "file:", &rest)) {
+  if (startsWith(text, kFilePrefix, &rest)) {
     d->kind = Kind::kFile;
-    return readWeights(std::string(rest), &d->weights, error);
+    d->weights.clear();
+    return true;
   }
   if (parseColonList(text, &d->weights)) {
     if (std::accumulate(d->weights.begin(), d->weights.end(), uint64_t{0}) > 0) return true;
@@ -159,6 +165,11 @@ bool parseDistribution(std::string_view text, Distribution* d, std::string* erro
   }
   *error = fmt::format("--dist: '{}' is not even, a:b:c, ramp, onehot:k, every:k, model:NAME[:all] or file:PATH", text);
   return false;
+}
+
+bool loadDistribution(Distribution* d, std::string* error) {
+  if (d->kind != Distribution::Kind::kFile) return true;
+  return readWeights(d->text.substr(kFilePrefix.size()), &d->weights, error);
 }
 
 Layout packedLayout(const std::vector<uint64_t>& counts) {

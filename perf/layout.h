@@ -25,7 +25,10 @@ struct Distribution {
 };
 
 // even | a:b:c... | ramp | onehot:k | every:k | model:NAME[:all] | file:PATH. On failure *error says what is wrong.
+// A file is not opened here: not every host may have it, and only ranks that have met can say so with one voice.
 bool parseDistribution(std::string_view text, Distribution* distribution, std::string* error);
+// Reads the numbers of file:PATH; nothing to do for others.
+bool loadDistribution(Distribution* distribution, std::string* error);
 
 // All in elements.
 struct LayoutSegment {

@@ -244,7 +244,7 @@ ParseResult parseOptions(int argc, const char* const* argv, const char* program,
   } catch (const CLI::CallForHelp&) {
     return failure(kExitSuccess, app.help());
   } catch (const CLI::ParseError& error) {
-    return failure(kExitUsage, fmt::format("{}\n{}", error.what(), app.help()));
+    return failure(kExitUsage, fmt::format("{}; -h lists the options\n", error.what()));
   }
   return interpret(app, texts, reduces, haveMpi, options);
 }
@@ -262,6 +262,21 @@ bool parseBytes(std::string_view text, uint64_t* bytes) {
   if (!suffix.empty() && unit == 1) return false;
   if (value * unit > 0x1p62) return false;
   *bytes = static_cast<uint64_t>(value * unit);
+  return true;
+}
+
+bool checkAgainstRanks(Options* options, int ranks, std::string* error) {
+  if (options->nodes > ranks) {
+    *error = fmt::format("--nodes: {} nodes are more than the {} rank{}", options->nodes, ranks, ranks == 1 ? "" : "s");
+    return false;
+  }
+  if (!loadDistribution(&options->distribution, error)) return false;
+  for (const PerfType* type : options->types) {
+    for (uint64_t size : sweepSizes(*options)) {
+      Layout layout;
+      if (!makeLayout(options->distribution, ranks, size, type->size, &layout, error)) return false;
+    }
+  }
   return true;
 }
 

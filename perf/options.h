@@ -75,6 +75,10 @@ struct ParseResult {
 ParseResult parseOptions(int argc, const char* const* argv, const char* program, bool reduces, bool haveMpi,
                          Options* options);
 
+// What can be checked only when the number of ranks is known; reads the file of --dist. On failure *error names the
+// argument and its value.
+bool checkAgainstRanks(Options* options, int ranks, std::string* error);
+
 // "64K", "1.5M", "2G", "123": binary multiples.
 bool parseBytes(std::string_view text, uint64_t* bytes);
 

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "perf/bridge.h"
 #include "perf/peers.h"
 #include "perf/session.h"
 

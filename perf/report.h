@@ -87,6 +87,11 @@ class JsonReport {
   // False: *error says why no file could be made. Never opens a file that exists: PATH, PATH.0, PATH.1, ...
   bool open(const std::string& path, std::string* error);
   const std::string& path() const { return path_; }
+  // The parts of a program's own are JSON texts, so that this header needs no JSON library: config an object to which
+  // what all programs have is added, a result anything.
+  void begin(int argc, char** argv, const RunInfo& run, const std::vector<RankInfo>& ranks, const std::string& config);
+  void add(std::string result) { results_.push_back(std::move(result)); }
+  // Of the collectives.
   void begin(int argc, char** argv, const Options& options, const RunInfo& run, const std::vector<RankInfo>& ranks);
   void add(const Options& options, const Row& row);
   bool finish(const Totals& totals, double minBandwidth, std::string* error);
@@ -94,7 +99,7 @@ class JsonReport {
  private:
   std::string path_;
   int fd_ = -1;
-  std::string head_;  // JSON texts, so that this header needs no JSON library
+  std::string head_;
   std::vector<std::string> results_;
 };
 

@@ -71,15 +71,7 @@ bool JsonReport::open(const std::string& path, std::string* error) {
 
 void JsonReport::begin(int argc, char** argv, const Options& o, const RunInfo& run,
                        const std::vector<RankInfo>& ranks) {
-  Json json;
-  json["version"] = 3;
-  json["start_time"] = timestampNow();
-  json["args"] = std::vector<std::string>(argv, argv + argc);
-  json["env"] = filteredEnvironment();
-  json["nccl_version"] = run.libraryVersion;
-  json["vcoll_version"] = run.libraryVersion;
-  json["program"] = run.program;
-  Json& config = json["config"];
+  Json config;
   config["nthreads"] = o.threads;
   config["ngpus"] = o.gpus;
   config["minimum_bytes"] = o.minBytes;
@@ -98,6 +90,21 @@ void JsonReport::begin(int argc, char** argv, const Options& o, const RunInfo& r
   config["report_cputime"] = boolText(o.cpuTime != 0);
   config["distribution"] = o.distribution.text;
   config["buffers"] = o.window ? "window" : "private";
+  begin(argc, argv, run, ranks, config.dump());
+}
+
+void JsonReport::begin(int argc, char** argv, const RunInfo& run, const std::vector<RankInfo>& ranks,
+                       const std::string& ownConfig) {
+  Json json;
+  json["version"] = 3;
+  json["start_time"] = timestampNow();
+  json["args"] = std::vector<std::string>(argv, argv + argc);
+  json["env"] = filteredEnvironment();
+  json["nccl_version"] = run.libraryVersion;
+  json["vcoll_version"] = run.libraryVersion;
+  json["program"] = run.program;
+  Json& config = json["config"];
+  config = Json::parse(ownConfig);
   config["mpi"] = boolText(run.mpi);
   config["processes"] = run.processes;
   config["ranks"] = run.ranks;

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,15 +12,6 @@
 #include "perf/world.h"
 
 namespace vcoll::perf {
-
-// MPI where the program is built with it, else vcoll itself under a launcher (with a warning), else alone.
-std::unique_ptr<ProcessBridge> makeBridge(int* argc, char*** argv);
-inline constexpr bool kHaveMpi =
-#ifdef VCOLL_PERF_MPI
-    true;
-#else
-    false;
-#endif
 
 struct SessionConfig {
   int timeoutSeconds = 0;  // 0: the library's default

@@ -31,6 +31,22 @@ int launcherProcess() { return firstInt({"RANK", "OMPI_COMM_WORLD_RANK", "PMIX_R
 
 void ProcessBridge::abort(int code) { std::_Exit(code); }
 
+bool allAgree(ProcessBridge& bridge, const std::string& mine) {
+  struct Complaint {
+    char text[1024];
+  };
+  Complaint own{};
+  mine.copy(own.text, sizeof own.text - 1);
+  std::vector<Complaint> all(static_cast<size_t>(bridge.processes()));
+  bridge.gather(&own, sizeof own, all.data());
+  for (const Complaint& complaint : all) {
+    if (complaint.text[0] == '\0') continue;
+    if (bridge.process() == 0) fmt::print(stderr, "{}\n", complaint.text);
+    return false;
+  }
+  return true;
+}
+
 void ThreadBarrier::arrive() {
   const uint32_t phase = phase_.load(std::memory_order_relaxed);
   if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads_) {

@@ -27,6 +27,9 @@ class ProcessBridge {
   virtual void abort(int code);
 };
 
+// True if no process has something to complain of; else process 0 has printed the first complaint.
+bool allAgree(ProcessBridge& bridge, const std::string& mine);
+
 // Number of processes and own number by the launcher's variables (torchrun, Open MPI, PMIx, Slurm); 1 and 0 without.
 int launcherProcesses();
 int launcherProcess();

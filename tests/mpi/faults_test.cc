@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
@@ -15,18 +16,6 @@ namespace launch {
 namespace {
 
 const std::vector<int> kTwoByTwo = {0, 0, 1, 1};
-
-void destroyTold(vcollComm_t comm) {
-  told("destroy", nullptr, [&] { return vcollCommDestroy(comm); });
-}
-
-void expectDestroyed(const Verdict& verdict) {
-  CHECK(verdict.text("destroy.result") == vcollGetErrorString(vcollSuccess), "destroy gave \"{}\" ({})",
-        verdict.text("destroy.result"), verdict.text("destroy.text"));
-  const double took = verdict.number("destroy.end") - verdict.number("destroy.start");
-  CHECK(took < 1, "destroy took {:.3f} s", took);
-  CHECK(verdict.text("data").empty(), "{}", verdict.text("data"));
-}
 
 // ---- killed ----
 
@@ -179,9 +168,95 @@ void missing() {
     const Verdict verdict = two.verdict(r);
     expectFailure(verdict, "call", vcollTimeout, verdict.number("call.start"), 2.5, {"call #17"});
     const std::string text = verdict.text("call.text");
-    CHECK(text.find("rank 2") != std::string::npos || text.find("rank 4") != std::string::npos, "{}", text);
+    CHECK(text.find("waited for ranks 2, 4 to enter the call") != std::string::npos, "{}", text);
     std::printf("  rank %d: %s\n", r, text.c_str());
   }
+}
+
+// ---- left in good order ----
+
+// One rank destroys its communicator and ends; the others call once more, the first of them before it has gone.
+void leaveRank() {
+  const vcollComm_t comm = initFromEnv();
+  for (int i = 0; i < 4; ++i) (void)gather(comm);
+  (void)reduceMuch(comm, 50000);
+  if (rank == std::atoi(getenv("LEAVER"))) {
+    sleepMs(300);
+    tell("left", now());
+    destroyTold(comm);
+    return;
+  }
+  sleepMs(rank * 100);
+  const std::string what = getenv("CALL");
+  told("call", comm, [&] {
+    if (what == "new shape") return gatherMuch(comm, 200000);
+    return what == "gather" ? gather(comm) : reduceMuch(comm, 50000);
+  });
+  destroyTold(comm);
+}
+void judgeLeave(int leaver, int size, const std::vector<int>& layout, const char* call) {
+  Job job("leave");
+  job.mpirun(size, {{"VCOLL_TIMEOUT_MS", "20000"}, {"LEAVER", std::to_string(leaver)}, {"CALL", call}}, layout);
+  (void)job.wait(60);
+  const double left = job.verdict(leaver).number("left");
+  CHECK(left > 0, "rank {} never left", leaver);
+  for (int r = 0; r < size; ++r) {
+    const Verdict verdict = job.verdict(r);
+    if (r != leaver) {
+      expectFailure(verdict, "call", vcollRemoteError, std::max(left, verdict.number("call.start")), 1,
+                    {say("rank {} has left the communicator", leaver)});
+    }
+    expectDestroyed(verdict);
+  }
+  const Verdict last = job.verdict(size - 1);
+  std::printf("  rank %d, %.3f s: %s\n", size - 1, last.number("call.end") - std::max(left, last.number("call.start")),
+              last.text("call.text").c_str());
+}
+void leave() {
+  judgeLeave(2, 5, {}, "gather");
+  judgeLeave(0, 4, {}, "reduce");
+  judgeLeave(1, 4, {}, "new shape");
+}
+// Rank 1 has children in the tree of the control network, which fall off with it.
+void leaveNodes() {
+  judgeLeave(1, 8, {0, 0, 0, 0, 1, 1, 1, 1}, "gather");
+  judgeLeave(6, 8, {0, 0, 0, 0, 1, 1, 1, 1}, "reduce");
+}
+
+// Ranks that are done leave long before others have begun the last call, in which they have no part but their data.
+void stragglerRank() {
+  const vcollComm_t comm = initFromEnv();
+  (void)gather(comm);
+  if (rank == ranks - 1) sleepMs(1500);
+  std::vector<size_t> counts(static_cast<size_t>(ranks), 0);
+  counts[1] = 100000;
+  std::vector<unsigned char> data(counts[1], 7);
+  told("call", comm, [&] {
+    return vcollAllGatherV(data.data(), counts[static_cast<size_t>(rank)], data.data(), counts.data(), nullptr,
+                           vcollUint8, comm, nullptr);
+  });
+  vcollResult_t state = vcollSuccess;
+  if (rank == 0) sleepMs(1500);
+  (void)vcollCommGetAsyncError(comm, &state);
+  tell("state", vcollGetErrorString(state));
+  destroyTold(comm);
+}
+void judgeStraggler(const std::vector<int>& layout) {
+  Job job("straggler");
+  job.mpirun(4, {{"VCOLL_TIMEOUT_MS", "20000"}}, layout);
+  (void)job.wait(40);
+  for (int r = 0; r < 4; ++r) {
+    const Verdict verdict = job.verdict(r);
+    for (const char* key : {"call.result", "state"}) {
+      CHECK(verdict.text(key) == vcollGetErrorString(vcollSuccess), "rank {} {}: \"{}\" {}", r, key, verdict.text(key),
+            verdict.text("call.text"));
+    }
+    expectDestroyed(verdict);
+  }
+}
+void straggler() {
+  judgeStraggler({});
+  judgeStraggler(kTwoByTwo);
 }
 
 // Rank 2 never joins.
@@ -318,6 +393,9 @@ const std::vector<Case>& faultCases() {
       {"late", late},
       {"missing", missing},
       {"absent", absent},
+      {"leave", leave},
+      {"leave-nodes", leaveNodes},
+      {"straggler", straggler},
       {"waiting", waiting},
       {"waiting-nodes", waitingNodes},
       {"exit", exitWithoutDestroy},
@@ -335,6 +413,8 @@ const std::vector<Role>& faultRoles() {
       {"late", lateRank},
       {"missing", missingRank},
       {"absent", absentRank},
+      {"leave", leaveRank},
+      {"straggler", stragglerRank},
       {"wait", waitRank},
       {"exit", exitRank},
       {"fork", forkRank},

@@ -172,6 +172,89 @@ void wrongSize() {
   std::printf("  %s\n", job.verdict(0).text("env.text").c_str());
 }
 
+// ---- a rank that comes too late ----
+
+// Tries again until it is in a world, as elastic launchers do, then works for a while.
+void againRank() {
+  const char* delay = getenv("START_DELAY_MS");
+  if (delay != nullptr) sleepMs(std::atoi(delay));
+  vcollComm_t comm = nullptr;
+  for (const char* key : {"init", "again", "again"}) {
+    told(key, nullptr, [&] { return vcollCommInitFromEnv(&comm); });
+    if (comm != nullptr) break;
+  }
+  if (comm == nullptr) return;
+  (void)vcollCommCount(comm, &ranks);
+  (void)vcollCommUserRank(comm, &rank);
+  const char* stay = getenv("START_STAY_MS");
+  const double end = now() + (stay == nullptr ? 0 : std::atoi(stay) / 1e3);
+  // The same number of calls on every rank.
+  int more = 1;
+  vcollResult_t result = vcollSuccess;
+  while (more > 0 && result == vcollSuccess) {
+    result = told("call", comm, [&] { return gather(comm); });
+    const size_t counts[] = {1, 0, 0};
+    if (rank == 0) more = now() < end;
+    if (result == vcollSuccess) {
+      result = vcollAllGatherV(&more, counts[rank], &more, counts, nullptr, vcollInt32, comm, nullptr);
+    }
+    sleepMs(5);
+  }
+  told("destroy", nullptr, [&] { return vcollCommDestroy(comm); });
+}
+
+void expectWorks(const Job& job, int rankOfJob) {
+  const Verdict verdict = job.verdict(rankOfJob);
+  for (const char* key : {"call", "destroy"}) {
+    CHECK(verdict.text(std::string(key) + ".result") == kSuccess, "rank {} {}: \"{}\" {}", rankOfJob, key,
+          verdict.text(std::string(key) + ".result"), verdict.text(std::string(key) + ".text"));
+  }
+  CHECK(verdict.text("data").empty(), "{}", verdict.text("data"));
+}
+
+void lateJoiner() {
+  const auto environment = [](int r, int size, int port, int timeoutMs, int delayMs, int stayMs) {
+    Environment all = torchrun(r, size, port);
+    all.back().second = std::to_string(timeoutMs);
+    all.emplace_back("START_DELAY_MS", std::to_string(delayMs));
+    all.emplace_back("START_STAY_MS", std::to_string(stayMs));
+    return all;
+  };
+  {  // The others have given up once and try again: the late rank is in the next world.
+    Job job("again");
+    const int port = freePort();
+    for (int r = 0; r < 3; ++r) job.process(r, environment(r, 3, port, 3000, r == 2 ? 3700 : 0, 0));
+    (void)job.wait(30);
+    for (const int r : {0, 1}) {
+      const Verdict verdict = job.verdict(r);
+      expectFailure(verdict, "init", vcollTimeout, verdict.number("init.start"), 4, {"still missing rank 2 of 3"});
+    }
+    for (int r = 0; r < 3; ++r) expectWorks(job, r);
+  }
+  {  // The others have given up for good, and a smaller world works at the same address.
+    const int port = freePort();
+    Job first("lone");
+    for (int r = 0; r < 2; ++r) first.process(r, environment(r, 3, port, 800, 0, 0));
+    (void)first.wait(20);
+    for (int r = 0; r < 2; ++r) {
+      const Verdict verdict = first.verdict(r);
+      expectFailure(verdict, "env", vcollTimeout, verdict.number("env.start"), 1.8, {"still missing rank 2 of 3"});
+    }
+    Job smaller("again");
+    for (int r = 0; r < 2; ++r) smaller.process(r, environment(r, 2, port, 10000, 0, 3500));
+    for (int r = 0; r < 2; ++r) CHECK(smaller.waitFor(r, "call.result", 10), "rank {} did not come up", r);
+    Job late("lone");
+    late.process(2, environment(2, 3, port, 1500, 0, 0));
+    (void)late.wait(20);
+    const Verdict verdict = late.verdict(2);
+    expectFailure(verdict, "env", vcollTimeout, verdict.number("env.start"), 2.5, {say("127.0.0.1:{}", port)});
+    std::printf("  %s\n", verdict.text("env.text").c_str());
+    CHECK(smaller.verdict(0).values.count("destroy.result") == 0, "the smaller world ended before the late rank came");
+    (void)smaller.wait(20);
+    for (int r = 0; r < 2; ++r) expectWorks(smaller, r);
+  }
+}
+
 // Somebody else has the port.
 void takenPort() {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -366,23 +449,22 @@ void affinity() {
 
 const std::vector<Case>& startCases() {
   static const auto* const cases = new std::vector<Case>{
-      {"launchers", launchers},
-      {"ipv6", ipv6},
-      {"late-root", lateRoot},
-      {"singletons", singletons},
-      {"wrong-size", wrongSize},
-      {"taken-port", takenPort},
-      {"strangers", strangers},
-      {"many-ranks", manyRanks},
-      {"few-descriptors", fewDescriptors},
+      {"launchers", launchers},    {"ipv6", ipv6},
+      {"late-root", lateRoot},     {"singletons", singletons},
+      {"wrong-size", wrongSize},   {"taken-port", takenPort},
+      {"late-joiner", lateJoiner}, {"strangers", strangers},
+      {"many-ranks", manyRanks},   {"few-descriptors", fewDescriptors},
       {"affinity", affinity},
   };
   return *cases;
 }
 
 const std::vector<Role>& startRoles() {
-  static const auto* const roles = new std::vector<Role>{
-      {"plain", plainRank}, {"lone", loneRank}, {"init-only", initOnlyRank}, {"affinity", affinityRank}};
+  static const auto* const roles = new std::vector<Role>{{"plain", plainRank},
+                                                         {"again", againRank},
+                                                         {"lone", loneRank},
+                                                         {"init-only", initOnlyRank},
+                                                         {"affinity", affinityRank}};
   return *roles;
 }
 

@@ -17,6 +17,7 @@ Distribution parsed(const std::string& text) {
   std::string error;
   INFO(text);
   REQUIRE(parseDistribution(text, &d, &error));
+  REQUIRE(loadDistribution(&d, &error));
   return d;
 }
 
@@ -42,7 +43,7 @@ std::string refusal(const std::string& text, int ranks = 4) {
   Distribution d;
   Layout layout;
   std::string error;
-  if (!parseDistribution(text, &d, &error)) return error;
+  if (!parseDistribution(text, &d, &error) || !loadDistribution(&d, &error)) return error;
   REQUIRE_FALSE(makeLayout(d, ranks, 1024, 4, &layout, &error));
   return error;
 }

@@ -95,6 +95,28 @@ TEST_CASE("perf: exit codes of a wrong command line") {
   CHECK(codeOf({"-d", "f8e4m3"}, true) == kExitUnsupported);
 }
 
+TEST_CASE("perf: what the number of ranks makes wrong is named with its value") {
+  const struct {
+    std::vector<const char*> arguments;
+    const char* words;
+  } cases[] = {{{"--dist", "onehot:4"}, "--dist: owner 4 of 'onehot:4'"},
+               {{"--dist", "file:/nonexistent/w"}, "--dist: cannot read file '/nonexistent/w'"},
+               {{"--nodes", "5"}, "--nodes: 5 nodes"}};
+  for (const auto& each : cases) {
+    Options o;
+    REQUIRE(parse(each.arguments, &o).run);
+    std::string error;
+    CHECK_FALSE(checkAgainstRanks(&o, 4, &error));
+    INFO(error);
+    CHECK(error.find(each.words) == 0);
+    CHECK(error.find('\n') == std::string::npos);
+  }
+  Options o;
+  REQUIRE(parse({"--dist", "onehot:3", "--nodes", "4"}, &o).run);
+  std::string error;
+  CHECK(checkAgainstRanks(&o, 4, &error));
+}
+
 TEST_CASE("perf: sizes in words") {
   uint64_t bytes = 0;
   CHECK((parseBytes("64K", &bytes) && bytes == 65536));
