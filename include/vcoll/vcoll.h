@@ -101,6 +101,7 @@ typedef enum { vcollSum = 0, vcollProd = 1, vcollMax = 2, vcollMin = 3, vcollAvg
 typedef struct vcollComm* vcollComm_t;
 typedef struct vcollPlan* vcollPlan_t;
 typedef struct vcollWindow* vcollWindow_t;
+typedef struct vcollPublishStream* vcollPublishStream_t;
 /* A cudaStream_t on the cuda fabric; on the host fabric a queue made by vcollHostStreamCreate, or NULL. */
 typedef struct vcollStream* vcollStream_t;
 
@@ -280,6 +281,91 @@ VCOLL_API vcollResult_t vcollPlanReduceScatterV(vcollPlan_t plan, vcollWindow_t 
                                                 vcollWindow_t dst, size_t dstOffset, vcollRedOp_t op,
                                                 vcollStream_t stream);
 
+/* ---- PublishStream: versions of whole items, from their owners to the other nodes ----
+ *
+ * An item is a piece of a window with one owner. The owner's rail (its place among the ranks of its node) fixes who has
+ * copies: the owner, and on every other node the rank that serves that rail, the leader (vcollPublishStreamGetLeader).
+ * Step after step every owner pushes each of its items once, in any order, as soon as it is ready; every leader's copy,
+ * at the same place of its window, then takes that version. It travels by itself: no rank need be inside a call. A
+ * version is named by its step. Items of one owner arrive in the order of its pushes; items of different owners never
+ * wait for each other.
+ *
+ * Every rank of the communicator, owner or reader, begins the same steps in the same order. With one copy the library
+ * may overwrite a version once its reader has begun the next step and holds no lease on an item of that owner. With two
+ * (config.copies) steps alternate between them, and a version stays until the step after the next is begun. A reader
+ * that lags behind holds the others up only when they are as many steps ahead as there are copies (two on a chain: the
+ * station before it keeps the next one).
+ *
+ * These calls are not [collective] but for Create: they take no part in the order of the communicator's calls, and run
+ * beside them. Push, Wait, WaitAll, Test, Acquire, Release and GetVersion of one stream may be called by several
+ * threads at once; Begin, End and Destroy by one, with no other call of that stream but Waits running. A failure puts
+ * the communicator in error, and is then returned by every wait that cannot end; versions that are whole can still be
+ * read (GetVersion). */
+
+typedef struct {
+  uint64_t id;      /* any number; unique in the stream */
+  int32_t owner;    /* rank */
+  int32_t reserved; /* must be 0 */
+  uint64_t offset;  /* in the window */
+  uint64_t bytes;   /* may be 0 */
+} vcollPublishItem_t;
+
+typedef struct {
+  size_t size;
+  uint32_t magic;
+  uint32_t version;
+  int32_t path;        /* vcollPath_t; default VCOLL_PATH, else by the cost model */
+  int32_t copies;      /* 1 or 2; default 1 */
+  uint64_t copyStride; /* bytes from an item's first copy to its second; with 2 copies only */
+  int64_t chunkBytes;  /* default VCOLL_CHUNK_BYTES; a multiple of 16; 0: default */
+  int32_t verify;      /* 1: a checksum goes with every item, readers check it; default VCOLL_PUBLISH_VERIFY */
+  int32_t reserved;    /* must be 0 */
+} vcollPublishConfig_t;
+
+#define VCOLL_PUBLISH_CONFIG_INITIALIZER \
+  { sizeof(vcollPublishConfig_t), VCOLL_MAGIC, VCOLL_VERSION_CODE, VCOLL_UNDEF_INT, 1, 0, 0, VCOLL_UNDEF_INT, 0 }
+
+#define VCOLL_NO_STEP UINT64_MAX /* no version; not a step */
+
+/* [collective] Each rank describes the items it owns; what others own may be listed too, and must then be what their
+ * owners say. The manifest is compared over all ranks: a difference is vcollMismatch everywhere. config is equal on all
+ * ranks and may be NULL. The window must stay registered; streams end with their communicator at the latest. */
+VCOLL_API vcollResult_t vcollPublishStreamCreate(vcollComm_t comm, vcollWindow_t window,
+                                                 const vcollPublishItem_t* items, size_t nitems,
+                                                 const vcollPublishConfig_t* config, vcollPublishStream_t* stream);
+/* Begins step `step`, greater than the one before. Waits until the copies that it overwrites have been received and
+ * passed on here; from then on this rank may write the items it owns. */
+VCOLL_API vcollResult_t vcollPublishStreamBegin(vcollPublishStream_t stream, uint64_t step);
+/* By the owner, between Begin and End: the item's bytes are final and are on their way once this work is done; they
+ * must not change until Begin allows it. */
+VCOLL_API vcollResult_t vcollPublishStreamPush(vcollPublishStream_t stream, uint64_t item, vcollStream_t hostStream);
+/* Ends the step on this rank: no item it owns is missing (else vcollInvalidUsage names one). Does not wait. */
+VCOLL_API vcollResult_t vcollPublishStreamEnd(vcollPublishStream_t stream, uint64_t step);
+/* By the owner or a leader: done when this rank's copy holds exactly version `step` of the item, a step that this rank
+ * has begun and not yet given up. */
+VCOLL_API vcollResult_t vcollPublishStreamWait(vcollPublishStream_t stream, uint64_t item, uint64_t step,
+                                               vcollStream_t hostStream);
+/* Of all items that this rank has copies of. */
+VCOLL_API vcollResult_t vcollPublishStreamWaitAll(vcollPublishStream_t stream, uint64_t step, vcollStream_t hostStream);
+/* *ready = 1 if Wait would return at once. */
+VCOLL_API vcollResult_t vcollPublishStreamTest(vcollPublishStream_t stream, uint64_t item, uint64_t step, int* ready);
+/* As Wait, and takes a lease: the version stays as it is until Release, whatever steps are begun. ptr may be NULL;
+ * *ptr is where the bytes are. Leases count. */
+VCOLL_API vcollResult_t vcollPublishStreamAcquire(vcollPublishStream_t stream, uint64_t item, uint64_t step,
+                                                  const void** ptr);
+VCOLL_API vcollResult_t vcollPublishStreamRelease(vcollPublishStream_t stream, uint64_t item, uint64_t step);
+/* Where version `step` of the item is, or is to be written by its owner: with two copies the place alternates. */
+VCOLL_API vcollResult_t vcollPublishStreamAddress(vcollPublishStream_t stream, uint64_t item, uint64_t step,
+                                                  void** ptr);
+/* The newest whole version that this rank holds of the item, in *step and *ptr (may be NULL): VCOLL_NO_STEP and NULL if
+ * there is none, because none came yet or the only copy was being overwritten when a failure stopped it. */
+VCOLL_API vcollResult_t vcollPublishStreamGetVersion(vcollPublishStream_t stream, uint64_t item, uint64_t* step,
+                                                     const void** ptr);
+/* The rank that has the item's copy on a node. */
+VCOLL_API vcollResult_t vcollPublishStreamGetLeader(vcollPublishStream_t stream, uint64_t item, int node, int* rank);
+/* Waits until the steps begun here have been received and passed on (not after an error), then frees. NULL is fine. */
+VCOLL_API vcollResult_t vcollPublishStreamDestroy(vcollPublishStream_t stream);
+
 /* ---- for programs that dlopen ---- */
 
 /* All calls above, in this order, fixed for ever; later versions append. */
@@ -323,6 +409,20 @@ typedef struct {
   vcollResult_t (*planAllGatherV)(vcollPlan_t, vcollWindow_t, size_t, vcollStream_t);
   vcollResult_t (*planReduceScatterV)(vcollPlan_t, vcollWindow_t, size_t, vcollWindow_t, size_t, vcollRedOp_t,
                                       vcollStream_t);
+  vcollResult_t (*publishStreamCreate)(vcollComm_t, vcollWindow_t, const vcollPublishItem_t*, size_t,
+                                       const vcollPublishConfig_t*, vcollPublishStream_t*);
+  vcollResult_t (*publishStreamBegin)(vcollPublishStream_t, uint64_t);
+  vcollResult_t (*publishStreamPush)(vcollPublishStream_t, uint64_t, vcollStream_t);
+  vcollResult_t (*publishStreamEnd)(vcollPublishStream_t, uint64_t);
+  vcollResult_t (*publishStreamWait)(vcollPublishStream_t, uint64_t, uint64_t, vcollStream_t);
+  vcollResult_t (*publishStreamWaitAll)(vcollPublishStream_t, uint64_t, vcollStream_t);
+  vcollResult_t (*publishStreamTest)(vcollPublishStream_t, uint64_t, uint64_t, int*);
+  vcollResult_t (*publishStreamAcquire)(vcollPublishStream_t, uint64_t, uint64_t, const void**);
+  vcollResult_t (*publishStreamRelease)(vcollPublishStream_t, uint64_t, uint64_t);
+  vcollResult_t (*publishStreamAddress)(vcollPublishStream_t, uint64_t, uint64_t, void**);
+  vcollResult_t (*publishStreamGetVersion)(vcollPublishStream_t, uint64_t, uint64_t*, const void**);
+  vcollResult_t (*publishStreamGetLeader)(vcollPublishStream_t, uint64_t, int, int*);
+  vcollResult_t (*publishStreamDestroy)(vcollPublishStream_t);
 } vcollApiTable_t;
 
 /* The table, or NULL if the library is older than minVersion (a VCOLL_VERSION_CODE). */

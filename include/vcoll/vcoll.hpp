@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // vcoll for C++17: owners of the C handles that free them in their destructors and throw vcoll::Error. Nothing here
 // adds to the C library; vcoll.h has the rules. Everything is move-only. Plans and windows must go before their
-// communicator, and a window before its memory: declare them in the order Comm, Memory, Window, Plan.
+// communicator, streams before their window, and a window before its memory: declare them in the order Comm, Memory,
+// Window, Plan, PublishStream.
 #pragma once
 
 #include <cstddef>
@@ -193,6 +194,72 @@ class Plan {
  private:
   vcollComm_t comm_ = nullptr;
   std::unique_ptr<vcollPlan, Free<vcollPlanDestroy>> handle_;
+};
+
+class PublishStream {
+ public:
+  PublishStream(const Comm& comm, const Window& window, const std::vector<vcollPublishItem_t>& items,
+                const vcollPublishConfig_t* config = nullptr)
+      : comm_(comm.native()) {
+    vcollPublishStream_t stream = nullptr;
+    check(vcollPublishStreamCreate(comm_, window.native(), items.data(), items.size(), config, &stream), comm_);
+    handle_.reset(stream);
+  }
+  vcollPublishStream_t native() const noexcept { return handle_.get(); }
+  void begin(uint64_t step) { check(vcollPublishStreamBegin(native(), step)); }
+  void push(uint64_t item, vcollStream_t stream = nullptr) { check(vcollPublishStreamPush(native(), item, stream)); }
+  void end(uint64_t step) { check(vcollPublishStreamEnd(native(), step)); }
+  void wait(uint64_t item, uint64_t step, vcollStream_t stream = nullptr) {
+    check(vcollPublishStreamWait(native(), item, step, stream));
+  }
+  void waitAll(uint64_t step, vcollStream_t stream = nullptr) {
+    check(vcollPublishStreamWaitAll(native(), step, stream));
+  }
+  bool ready(uint64_t item, uint64_t step) {
+    int ready = 0;
+    check(vcollPublishStreamTest(native(), item, step, &ready));
+    return ready != 0;
+  }
+  // Where the version is, or is to be written by its owner.
+  template <typename T>
+  T* address(uint64_t item, uint64_t step) {
+    void* ptr = nullptr;
+    check(vcollPublishStreamAddress(native(), item, step, &ptr));
+    return static_cast<T*>(ptr);
+  }
+  // The newest whole version, VCOLL_NO_STEP if there is none.
+  uint64_t version(uint64_t item) {
+    uint64_t step = VCOLL_NO_STEP;
+    check(vcollPublishStreamGetVersion(native(), item, &step, nullptr));
+    return step;
+  }
+  int leader(uint64_t item, int node) const {
+    int rank = 0;
+    check(vcollPublishStreamGetLeader(native(), item, node, &rank));
+    return rank;
+  }
+
+  // A lease on one version, for as long as this lives.
+  class Lease {
+   public:
+    Lease(PublishStream& stream, uint64_t item, uint64_t step) : stream_(stream.native()), item_(item), step_(step) {
+      check(vcollPublishStreamAcquire(stream_, item_, step_, &ptr_));
+    }
+    ~Lease() { (void)vcollPublishStreamRelease(stream_, item_, step_); }
+    Lease(const Lease&) = delete;
+    Lease& operator=(const Lease&) = delete;
+    const void* data() const noexcept { return ptr_; }
+
+   private:
+    vcollPublishStream_t stream_;
+    uint64_t item_;
+    uint64_t step_;
+    const void* ptr_ = nullptr;
+  };
+
+ private:
+  vcollComm_t comm_ = nullptr;
+  std::unique_ptr<vcollPublishStream, Free<vcollPublishStreamDestroy>> handle_;
 };
 
 }  // namespace cpp

@@ -162,6 +162,9 @@ vcollResult_t vcollCommDestroy(vcollComm_t comm) {
     if (comm == nullptr) return {};
     if (!Handles::get().remove(comm, HandleKind::kComm)) return checkComm(comm);
     for (const auto& plan : commOf(comm)->plans()) Handles::get().remove(plan.get(), HandleKind::kPlan);
+    for (const auto& stream : commOf(comm)->publishStreams()) {
+      Handles::get().remove(stream.get(), HandleKind::kPublishStream);
+    }
     for (const auto& window : commOf(comm)->windows()) Handles::get().remove(window.get(), HandleKind::kWindow);
     delete commOf(comm);
     return {};
@@ -267,6 +270,10 @@ vcollResult_t vcollWindowDeregister(vcollComm_t comm, vcollWindow_t window) {
     VCOLL_TRY(checkWindow(window, "window"));
     if (windowOf(window)->comm != commOf(comm)) {
       return makeError(vcollInvalidArgument, "window = {} belongs to another communicator", static_cast<void*>(window));
+    }
+    if (commOf(comm)->isPublishing(windowOf(window))) {
+      return makeError(vcollInvalidUsage, "window = {} is in use by a PublishStream: destroy that first",
+                       static_cast<void*>(window));
     }
     Handles::get().remove(window, HandleKind::kWindow);
     return commOf(comm)->deregisterWindow(windowOf(window));

@@ -64,22 +64,13 @@ Status checkWindowOfPlan(vcollPlan_t plan, vcollWindow_t window, const char* nam
 Status readPlanConfig(const vcollPlanConfig_t* theirs, PlanSpec* spec) {
   vcollPlanConfig_t mine = VCOLL_PLAN_CONFIG_INITIALIZER;
   VCOLL_TRY(copyVersioned(theirs, &mine, sizeof mine, "config"));
-  if (mine.path == VCOLL_UNDEF_INT) {
-    mine.path = params().path == "star" ? vcollPathStar : params().path == "chain" ? vcollPathChain : vcollPathAuto;
-  }
-  if (mine.path < 0 || mine.path >= vcollNumPaths) {
-    return makeError(vcollInvalidArgument, "config->path = {} is not a vcollPath_t", mine.path);
-  }
-  spec->path = static_cast<vcollPath_t>(mine.path);
+  VCOLL_TRY(readPath(mine.path, &spec->path));
   const int64_t lanes = mine.lanes == VCOLL_UNDEF_INT ? params().lanes : mine.lanes;
   if (lanes < 1 || lanes > kMaxLanes) {
     return makeError(vcollInvalidArgument, "config->lanes = {} is not in 1..{}", lanes, kMaxLanes);
   }
   spec->lanes = static_cast<uint32_t>(lanes);
-  const int64_t chunk = mine.chunkBytes == 0 ? params().chunkBytes : mine.chunkBytes;
-  if (chunk < 0) return makeError(vcollInvalidArgument, "config->chunkBytes = {} is negative", chunk);
-  spec->chunkBytes = static_cast<uint64_t>(chunk);
-  return {};
+  return readChunkBytes(mine.chunkBytes, &spec->chunkBytes);
 }
 
 }  // namespace

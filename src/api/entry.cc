@@ -52,6 +52,26 @@ Status checkReduction(vcollDataType_t type, vcollRedOp_t op) {
   return {};
 }
 
+Status readPath(int32_t value, vcollPath_t* path) {
+  if (value == VCOLL_UNDEF_INT) {
+    value = params().path == "star" ? vcollPathStar : params().path == "chain" ? vcollPathChain : vcollPathAuto;
+  }
+  if (value < 0 || value >= vcollNumPaths) {
+    return makeError(vcollInvalidArgument, "config->path = {} is not a vcollPath_t", value);
+  }
+  *path = static_cast<vcollPath_t>(value);
+  return {};
+}
+
+Status readChunkBytes(int64_t value, uint64_t* chunkBytes) {
+  if (value == 0) value = params().chunkBytes;
+  if (value < 1024 || value % 16 != 0 || value > (1 << 30)) {
+    return makeError(vcollInvalidArgument, "config->chunkBytes = {} is not a multiple of 16 in 1024..2^30", value);
+  }
+  *chunkBytes = static_cast<uint64_t>(value);
+  return {};
+}
+
 Status copyVersioned(const void* theirs, void* mine, size_t mineBytes, const char* name) {
   if (theirs == nullptr) return {};
   size_t size = 0;

@@ -54,6 +54,10 @@ Status checkStream(vcollStream_t stream, bool mayBeNull);
 Status checkType(vcollDataType_t type);
 Status checkReduction(vcollDataType_t type, vcollRedOp_t op);
 
+// Values of config structs, or what the environment says in their place.
+Status readPath(int32_t value, vcollPath_t* path);
+Status readChunkBytes(int64_t value, uint64_t* chunkBytes);
+
 // Copies a caller's struct that starts with {size, magic, version}: what its size covers, defaults for the rest.
 Status copyVersioned(const void* theirs, void* mine, size_t mineBytes, const char* name);
 // The way back, for structs that the library fills: as much as the caller's size has room for.

@@ -9,7 +9,7 @@
 
 namespace vcoll {
 
-enum class HandleKind { kComm, kPlan, kWindow, kStream };
+enum class HandleKind { kComm, kPlan, kWindow, kStream, kPublishStream };
 
 class Handles {
  public:

@@ -38,6 +38,19 @@ extern "C" const vcollApiTable_t* vcollGetApiTable(int minVersion) {
       vcollPlanGetInfo,
       vcollPlanAllGatherV,
       vcollPlanReduceScatterV,
+      vcollPublishStreamCreate,
+      vcollPublishStreamBegin,
+      vcollPublishStreamPush,
+      vcollPublishStreamEnd,
+      vcollPublishStreamWait,
+      vcollPublishStreamWaitAll,
+      vcollPublishStreamTest,
+      vcollPublishStreamAcquire,
+      vcollPublishStreamRelease,
+      vcollPublishStreamAddress,
+      vcollPublishStreamGetVersion,
+      vcollPublishStreamGetLeader,
+      vcollPublishStreamDestroy,
   };
   return minVersion <= VCOLL_VERSION_CODE ? &kTable : nullptr;
 }

@@ -51,6 +51,11 @@ namespace vcoll {
   X(directBytes, "VCOLL_DIRECT_BYTES", int, -1, "-1..64G",                                                                \
     "AllGatherV on private buffers reads the peers' memory directly from this total on, if one node holds all ranks "     \
     "and the system allows it; else it goes through staging memory. -1: 48K where each rank has a core, else never.")     \
+  X(publishVerify, "VCOLL_PUBLISH_VERIFY", int, 0, "0|1",                                                                 \
+    "1: a checksum goes with every published item, and every reader checks its copy.")                                    \
+  X(publishStripe, "VCOLL_PUBLISH_STRIPE", int, 0, "0|1",                                                                 \
+    "1: rails with nothing to publish carry chunks of heavy items of the others. vcollPublishStreamDestroy is then "      \
+    "collective.")                                                                                                        \
   X(commId, "VCOLL_COMM_ID", text, "", "host:port or [ipv6]:port",                                                        \
     "Rendezvous address of vcollCommInitFromEnv: where rank 0 listens. Default: from the launcher's variables.")          \
   X(socketIfname, "VCOLL_SOCKET_IFNAME", text, "", "prefix list, ^exclude, =exact",                                       \

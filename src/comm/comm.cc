@@ -53,17 +53,19 @@ Status Comm::initFromEnv(const Config& config, Comm** comm) {
 Comm::~Comm() {
   // Work on streams ends first; after an error it ends at once.
   for (uint64_t served = served_.load(); served != nextTicket_.load(); served = served_.load()) served_.wait(served);
+  publishStreams_.clear();
   for (const auto& window : windows_) {
     fabric_->removeWindow(window->window);
     unpinRange(window->pointer);
   }
-  if (group_ != nullptr && !group_->raised()) group_->leave();
+  if (group_ != nullptr && !group_->raised()) group_->leave(fabric_ == nullptr ? 0 : fabric_->calls());
 }
 
 void Comm::goodbye() {
   if (served_.load() != nextTicket_.load() || group_->raised()) return;
-  group_->leave();
+  group_->leave(fabric_->calls());
   fabric_->closeWire();
+  for (const auto& stream : publishStreams_) stream->goodbye();
 }
 
 Status Comm::split(int color, int key, const Config& config, Comm** comm) {
@@ -135,6 +137,11 @@ Status Comm::registerWindow(void* pointer, size_t bytes, WindowHandle** window) 
   });
   if (!status.ok()) unpinRange(pointer);
   return status;
+}
+
+bool Comm::isPublishing(const WindowHandle* window) const {
+  return std::any_of(publishStreams_.begin(), publishStreams_.end(),
+                     [window](const auto& stream) { return stream->window == window; });
 }
 
 Status Comm::deregisterWindow(WindowHandle* window) {

@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "bootstrap/group.h"
 #include "comm/private_shape.h"
+#include "comm/publish_stream.h"
 #include "comm/stream.h"
 #include "transport/host/host_fabric.h"
 
@@ -66,12 +67,22 @@ class Comm {
   Status asyncError() const;
 
   Status registerWindow(void* pointer, size_t bytes, WindowHandle** window);
+  // Not while a PublishStream uses it.
   Status deregisterWindow(WindowHandle* window);
+  bool isPublishing(const WindowHandle* window) const;
   Status createPlan(PlanSpec spec, PlanHandle** plan);
   Status destroyPlan(PlanHandle* plan);
   // Live ones, for the registry of handles when the communicator ends.
   const std::list<std::unique_ptr<PlanHandle>>& plans() const { return plans_; }
   const std::list<std::unique_ptr<WindowHandle>>& windows() const { return windows_; }
+
+  // listed: checked one by one. spec: all but its items.
+  Status createPublishStream(const WindowHandle& window, std::vector<vcollPublishItem_t> listed,
+                             const PublishSpec& spec, bool verify, PublishStream** stream);
+  Status destroyPublishStream(PublishStream* stream);
+  const std::list<std::unique_ptr<PublishStream>>& publishStreams() const { return publishStreams_; }
+  // An error with the communicator's name.
+  Status withName(const Status& error) const;
 
   // Arguments are checked; stream may be nullptr.
   Status planAllGatherV(const PlanHandle& plan, const WindowHandle& window, uint64_t offset, HostStream* stream);
@@ -94,7 +105,6 @@ class Comm {
   template <typename Work>
   Status inTurn(uint64_t ticket, Work& work, CallNeeds needs);
 
-  Status withName(const Status& error) const;
   Status agree(CallKind kind, uint64_t digest, const std::vector<uint64_t>& table,
                const std::function<std::string(size_t)>& nameOfWord);
   Status shapeFor(CallKind kind, vcollDataType_t type, vcollRedOp_t op, const std::vector<size_t>& counts,
@@ -121,6 +131,8 @@ class Comm {
 
   std::list<std::unique_ptr<PlanHandle>> plans_;
   std::list<std::unique_ptr<WindowHandle>> windows_;
+  std::list<std::unique_ptr<PublishStream>> publishStreams_;
+  uint64_t publishSerial_ = 0;
   std::vector<std::unique_ptr<PrivateShape>> shapes_;
   uint64_t shapeClock_ = 0;
 

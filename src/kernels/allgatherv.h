@@ -42,15 +42,9 @@ class AllGatherV {
   // Moves what can move. True if anything did.
   VCOLL_HD bool step() {
     if (phase_ == kMoving) {
-      bool moved = false;
-      for (uint32_t i = doneTasks_; i < taskCount_; ++i) {
-        moved |= advance(tasks_[i]);
-        if (finished(tasks_[i])) {  // finished tasks gather at the front
-          const Task done = tasks_[i];
-          tasks_[i] = tasks_[doneTasks_];
-          tasks_[doneTasks_++] = done;
-        }
-      }
+      const bool moved = advanceTasks(
+          tasks_, taskCount_, doneTasks_, [this](Task& task) { return advance(task); },
+          [this](const Task& task) { return finished(task); });
       if (doneTasks_ < taskCount_) return moved;
       phase_ = kFlushing;
     }

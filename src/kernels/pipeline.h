@@ -99,7 +99,7 @@ struct ReduceStep {
 
 // What a lane that cannot move waits for; for time-out reports.
 struct Pending {
-  enum What : uint32_t { kNothing, kEnter, kReady, kArrived, kRoom, kPartial, kCredit, kFlush, kLeave };
+  enum What : uint32_t { kNothing, kEnter, kReady, kArrived, kRoom, kPartial, kCredit, kFlush, kLeave, kTaken };
   What what;
   uint32_t node;  // queue: source node
   uint32_t rail;
@@ -110,6 +110,21 @@ struct Pending {
 
 // Chunks one task may move before the lane looks at its other tasks.
 constexpr int kBurst = 4;
+
+// Advances the tasks that are not finished; those that finish gather at the front, `done` of them. True if any moved.
+template <typename Task, typename Advance, typename Finished>
+VCOLL_HD bool advanceTasks(Task* tasks, uint32_t count, uint32_t& done, const Advance& advance,
+                           const Finished& finished) {
+  bool moved = false;
+  for (uint32_t i = done; i < count; ++i) {
+    moved |= advance(tasks[i]);
+    if (!finished(tasks[i])) continue;
+    const Task over = tasks[i];
+    tasks[i] = tasks[done];
+    tasks[done++] = over;
+  }
+  return moved;
+}
 
 // Entry and exit of a call, the same for all collectives. A lane leaves once it touches nobody's memory any more; it
 // may return once the lanes that could still touch its rank's memory have left.

@@ -38,16 +38,10 @@ class ReduceScatterV {
   // Moves what can move. True if anything did.
   VCOLL_HD bool step() {
     if (phase_ == kMoving) {
-      bool moved = false;
       if (taskCount_ > 0 && !gate_.allEntered(plan_, port_)) return false;
-      for (uint32_t i = doneTasks_; i < taskCount_; ++i) {
-        moved |= advance(tasks_[i]);
-        if (finished(tasks_[i])) {  // finished tasks gather at the front
-          const Task done = tasks_[i];
-          tasks_[i] = tasks_[doneTasks_];
-          tasks_[doneTasks_++] = done;
-        }
-      }
+      const bool moved = advanceTasks(
+          tasks_, taskCount_, doneTasks_, [this](Task& task) { return advance(task); },
+          [this](const Task& task) { return finished(task); });
       if (doneTasks_ < taskCount_) return moved;
       port_.leave();
       phase_ = kLeaving;

@@ -32,7 +32,10 @@ check() {
   hasNot "$kernel" 'bar.warp.sync'
   has "$kernel" 'ld.acquire.sys'
   has "$kernel" 'fence.acq_rel.sys'
-  if [ "$collective" = gather ]; then
+  if [ "$collective" = publish ]; then
+    has "$kernel" 'st.release.sys.global.u64'
+    hasNot "$kernel" 'multimem'
+  elif [ "$collective" = gather ]; then
     has "$kernel" 'multimem.st.relaxed.sys.global.v4.f32'
     hasNot "$kernel" 'multimem.ld_reduce'
   else
@@ -63,9 +66,11 @@ check() {
 
 check allGatherVMemoryKernel gather memory 128 0
 check reduceScatterVMemoryKernel reduce memory 192 0
+check publishMemoryKernel publish memory 128 0
 if [ "$gin" = gin ]; then
   # NCCL's put builds its descriptor for the proxy on the stack.
   check allGatherVKernel gather gin 128 24
   check reduceScatterVKernel reduce gin 192 24
+  check publishKernel publish gin 128 24
 fi
 [ "$failures" -eq 0 ]

@@ -296,6 +296,18 @@ bool Job::waitFor(int rankOfJob, const std::string& key, double seconds) const {
   return false;
 }
 
+void destroyTold(vcollComm_t comm) {
+  told("destroy", nullptr, [&] { return vcollCommDestroy(comm); });
+}
+
+void expectDestroyed(const Verdict& verdict) {
+  CHECK(verdict.text("destroy.result") == vcollGetErrorString(vcollSuccess), "destroy gave \"{}\" ({})",
+        verdict.text("destroy.result"), verdict.text("destroy.text"));
+  const double took = verdict.number("destroy.end") - verdict.number("destroy.start");
+  CHECK(took < 1, "destroy took {:.3f} s", took);
+  CHECK(verdict.text("data").empty(), "{}", verdict.text("data"));
+}
+
 void expectFailure(const Verdict& verdict, const std::string& key, vcollResult_t result, double since, double within,
                    const std::vector<std::string>& words) {
   const std::string text = verdict.text(key + ".text");
@@ -357,7 +369,7 @@ int main(int argc, char** argv) {
       for (int r = 0; r < rank; ++r) nodes.erase(0, nodes.find(',') + 1);
       setenv("VCOLL_HOSTID", ("node" + nodes.substr(0, nodes.find(','))).c_str(), 1);
     }
-    for (const auto* roles : {&faultRoles(), &startRoles()}) {
+    for (const auto* roles : {&faultRoles(), &publishRoles(), &startRoles()}) {
       for (const Role& role : *roles) {
         if (flags["--role"] == role.name) {
           role.run();
@@ -369,7 +381,7 @@ int main(int argc, char** argv) {
   }
   clearEnvironment();
   bool found = false;
-  for (const auto* cases : {&faultCases(), &startCases()}) {
+  for (const auto* cases : {&faultCases(), &publishCases(), &startCases()}) {
     for (const Case& entry : *cases) {
       bool wanted = names.empty();
       for (const std::string& name : names) wanted = wanted || name == entry.name;
@@ -384,7 +396,7 @@ int main(int argc, char** argv) {
   }
   if (!found) {
     std::fprintf(stderr, "usage: launch_tests [CASE..]\ncases:");
-    for (const auto* cases : {&faultCases(), &startCases()}) {
+    for (const auto* cases : {&faultCases(), &publishCases(), &startCases()}) {
       for (const Case& entry : *cases) std::fprintf(stderr, " %s", entry.name);
     }
     std::fprintf(stderr, "\n");

@@ -95,6 +95,10 @@ class Job {
 void expectFailure(const Verdict& verdict, const std::string& key, vcollResult_t result, double since, double within,
                    const std::vector<std::string>& words);
 
+// Destroys the communicator, told as "destroy"; and what such a rank must have told: no error, no wait, no wrong data.
+void destroyTold(vcollComm_t comm);
+void expectDestroyed(const Verdict& verdict);
+
 // A port of 127.0.0.1 (or ::1) that was free a moment ago.
 int freePort(bool ipv6 = false);
 
@@ -110,6 +114,8 @@ struct Role {
 };
 const std::vector<Case>& faultCases();
 const std::vector<Role>& faultRoles();
+const std::vector<Case>& publishCases();
+const std::vector<Role>& publishRoles();
 const std::vector<Case>& startCases();
 const std::vector<Role>& startRoles();
 

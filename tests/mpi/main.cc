@@ -19,10 +19,19 @@ struct Suite {
   void (*run)();
 };
 constexpr Suite kSuites[] = {
-    {"data", suite::dataSuite},           {"plans", suite::plansSuite},       {"numbers", suite::numbersSuite},
-    {"arguments", suite::argumentsSuite}, {"mismatch", suite::mismatchSuite}, {"settings", suite::settingsSuite},
-    {"streams", suite::streamsSuite},     {"life", suite::lifeSuite},         {"threads", suite::threadsSuite},
-    {"churn", suite::churnSuite},         {"many", suite::manySuite},
+    {"data", suite::dataSuite},
+    {"plans", suite::plansSuite},
+    {"numbers", suite::numbersSuite},
+    {"arguments", suite::argumentsSuite},
+    {"mismatch", suite::mismatchSuite},
+    {"settings", suite::settingsSuite},
+    {"streams", suite::streamsSuite},
+    {"life", suite::lifeSuite},
+    {"threads", suite::threadsSuite},
+    {"churn", suite::churnSuite},
+    {"many", suite::manySuite},
+    {"publish", suite::publishSuite},
+    {"publish-use", suite::publishUseSuite},
 };
 
 int usage() {

@@ -82,12 +82,38 @@ void anyMemory(vcoll::Comm& comm) {
   comm.checkAsync();  // an invalid argument leaves the communicator usable
 }
 
+// One node: each owner reads its own versions.
+void publishing(vcoll::Comm& comm) {
+  const int rank = comm.rank();
+  vcoll::Memory memory(256);
+  vcoll::Window window(comm, memory);
+  vcollPublishConfig_t config = VCOLL_PUBLISH_CONFIG_INITIALIZER;
+  config.copies = 2;
+  config.copyStride = 128;
+  vcoll::PublishStream stream(comm, window, {{7, 0, 0, 0, 64}, {8, 1, 0, 64, 64}}, &config);
+  const uint64_t own = rank == 0 ? 7 : 8;
+  EXPECT(stream.version(own) == VCOLL_NO_STEP && stream.leader(own, 0) == rank);
+  for (const uint64_t step : {3u, 4u}) {
+    stream.begin(step);
+    *stream.address<uint64_t>(own, step) = step;
+    EXPECT(!stream.ready(own, step));
+    stream.push(own);
+    stream.wait(own, step);
+    stream.waitAll(step);
+    stream.end(step);
+    const vcoll::PublishStream::Lease lease(stream, own, step);
+    EXPECT(*static_cast<const uint64_t*>(lease.data()) == step && stream.version(own) == step);
+  }
+  EXPECT(codeOf([&] { stream.begin(4); }, "does not grow") == vcollInvalidArgument);
+}
+
 void runRank(const vcollUniqueId& id, int rank) {
   try {
     vcoll::Comm comm(kRanks, id, rank);
     EXPECT(comm.rank() == rank && comm.size() == kRanks && comm.nodes() == 1 && comm.rails() >= 1);
     windows(comm);
     anyMemory(comm);
+    publishing(comm);
     vcoll::Comm alone = comm.split(rank == 0 ? 0 : -1, 0);
     EXPECT(static_cast<bool>(alone) == (rank == 0));
     if (alone) EXPECT(alone.size() == 1);

@@ -51,18 +51,7 @@ T pick(Rng& rng, std::initializer_list<T> values) {
 void makeCluster(Rng& rng, Scenario& s) {
   const uint64_t nodes = rng.oneIn(3) ? rng.between(1, 8) : rng.between(2, 4);
   const uint64_t most = rng.oneIn(4) ? 8 : rng.between(1, 4);
-  std::vector<uint64_t> left(nodes);
-  const bool uneven = rng.oneIn(2);
-  for (auto& ranks : left) ranks = uneven ? rng.between(1, most) : most;
-  const uint64_t placement = rng.below(3);  // node by node, round-robin, any
-  for (uint64_t node = 0; std::any_of(left.begin(), left.end(), [](uint64_t n) { return n > 0; });) {
-    if (placement == 2) node = rng.below(nodes);
-    if (left[node] > 0) {
-      s.nodeKeys.push_back(1000 - node);
-      --left[node];
-    }
-    if (placement == 1 || left[node] == 0) node = (node + 1) % nodes;
-  }
+  s.nodeKeys = makeNodeKeys(rng, nodes, most);
 }
 
 uint64_t segmentBytes(Rng& rng, uint64_t size, uint64_t budget) {
@@ -153,6 +142,23 @@ std::string compare(const char* what, uint32_t rank, uint32_t call, uint64_t beg
 }
 
 }  // namespace
+
+std::vector<uint64_t> makeNodeKeys(Rng& rng, uint64_t nodes, uint64_t most) {
+  std::vector<uint64_t> keys;
+  std::vector<uint64_t> left(nodes);
+  const bool uneven = rng.oneIn(2);
+  for (auto& ranks : left) ranks = uneven ? rng.between(1, most) : most;
+  const uint64_t placement = rng.below(3);  // node by node, round-robin, any
+  for (uint64_t node = 0; std::any_of(left.begin(), left.end(), [](uint64_t n) { return n > 0; });) {
+    if (placement == 2) node = rng.below(nodes);
+    if (left[node] > 0) {
+      keys.push_back(1000 - node);
+      --left[node];
+    }
+    if (placement == 1 || left[node] == 0) node = (node + 1) % nodes;
+  }
+  return keys;
+}
 
 Scenario makeScenario(uint64_t seed) {
   Scenario s;

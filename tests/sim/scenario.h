@@ -27,6 +27,9 @@ struct Scenario {
   std::string describe() const;
 };
 
+// The node of each rank: up to `most` ranks per node, even or not, in any order.
+std::vector<uint64_t> makeNodeKeys(Rng& rng, uint64_t nodes, uint64_t most);
+
 Scenario makeScenario(uint64_t seed);
 
 struct Outcome {

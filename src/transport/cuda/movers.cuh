@@ -336,13 +336,13 @@ __device__ __forceinline__ void execute(const DeviceCall& call, const Command& c
   }
 }
 
-// All threads but the leader, until kEnd.
-template <Work kWork>
-__device__ __forceinline__ void serve(const DeviceCall& call, const Command& command) {
+// All threads but the leader, until kEnd. run(mover) does what the command says.
+template <typename Run>
+__device__ __forceinline__ void serve(const Command& command, const Run& run) {
   for (;;) {
     ptx::barrier();
     if (command.kind == Command::kEnd) return;
-    if (threadIdx.x >= kWarp) execute<kWork>(call, command, threadIdx.x - kWarp);
+    if (threadIdx.x >= kWarp) run(threadIdx.x - kWarp);
     ptx::barrier();
   }
 }

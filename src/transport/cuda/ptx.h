@@ -31,6 +31,10 @@ __device__ __forceinline__ void storeReleaseSystem(uint32_t* to, uint32_t value)
   asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(__cvta_generic_to_global(to)), "r"(value) : "memory");
 }
 
+__device__ __forceinline__ void storeReleaseSystem(uint64_t* to, uint64_t value) {
+  asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(__cvta_generic_to_global(to)), "l"(value) : "memory");
+}
+
 __device__ __forceinline__ void addReleaseSystem(uint64_t* to, uint64_t value) {
   asm volatile("red.release.sys.global.add.u64 [%0], %1;" ::"l"(__cvta_generic_to_global(to)), "l"(value) : "memory");
 }
