@@ -147,9 +147,10 @@ typedef struct {
   size_t size;
   uint32_t magic;
   uint32_t version;
-  int32_t path;       /* vcollPath_t; default VCOLL_PATH, else by the cost model */
-  int32_t lanes;      /* default VCOLL_LANES */
-  int64_t chunkBytes; /* default VCOLL_CHUNK_BYTES; a multiple of 16; 0: default */
+  int32_t path;  /* vcollPath_t; default VCOLL_PATH, else by the cost model */
+  int32_t lanes; /* default VCOLL_LANES */
+  int64_t
+      chunkBytes; /* default VCOLL_CHUNK_BYTES; a multiple of 16; 0: default. Long queues between nodes: up to 4 x */
 } vcollPlanConfig_t;
 
 #define VCOLL_PLAN_CONFIG_INITIALIZER \
@@ -317,7 +318,7 @@ typedef struct {
   int32_t path;        /* vcollPath_t; default VCOLL_PATH, else by the cost model */
   int32_t copies;      /* 1 or 2; default 1 */
   uint64_t copyStride; /* bytes from an item's first copy to its second; with 2 copies only */
-  int64_t chunkBytes;  /* default VCOLL_CHUNK_BYTES; a multiple of 16; 0: default */
+  int64_t chunkBytes;  /* a multiple of 16; 0: VCOLL_CHUNK_BYTES, up to eight times as much for many bytes */
   int32_t verify;      /* 1: a checksum goes with every item, readers check it; default VCOLL_PUBLISH_VERIFY */
   int32_t reserved;    /* must be 0 */
 } vcollPublishConfig_t;

@@ -28,8 +28,8 @@
 // A port may have helpers: other rails that are idle and carry some of a heavy item's chunks over the next hop, into
 // the same copy. The header says how many; then chunk c rides with helper c % (helpers + 1), 0 being this lane itself.
 // Each has a counter of its own at the far end, so chunks are told apart by their order. Helpers start when the far end
-// has seen the header ("named"): else their chunks could overwrite a version that counts as whole there, and would do
-// so for good if the header's sender died. Such a port also offers
+// has seen the header, and the next header follows when it has the whole item: else chunks could land while the far end
+// cannot know yet what they overwrite, and never would if a sender died then. Such a port also offers
 //
 //   uint32_t helpers(queue, item)                how many shall carry chunks of this item, 0 to kMaxHelpers
 //   void     setHelpers(place, count)            into the header there
@@ -45,7 +45,7 @@ namespace vcoll::kernels {
 enum class PublishCounter : uint32_t {
   kOpen = 0,     // at the near end of a hop, by Edge::nearId: steps for which the far end is open
   kTaken = 1,    // at the near end, by Edge::nearId: steps that the far end has completely
-  kNamed = 2,    // at the near end, by Edge::nearId: headers with helpers that the far end has seen
+  kHelped = 2,   // at the near end, by Edge::nearId: of each item with helpers the far end has seen the header, has all
   kArrived = 3,  // at the far end, by queue: headers and chunks that landed; those of helpers follow
 };
 constexpr uint32_t kMaxHelpers = 3;
@@ -108,7 +108,7 @@ class Publish {
     uint32_t item;      // once the header is passed
     uint32_t helpers;   // of the item
     uint64_t record;    // 0: the header is next; else chunk record - 1 is
-    uint64_t named;     // headers with helpers so far
+    uint64_t helped;    // what kHelped comes to with the items so far
 
     VCOLL_HD bool before(const Walk& other) const {
       if (step != other.step) return step < other.step;
@@ -194,6 +194,11 @@ class Publish {
     return port_.counter(PublishCounter::kOpen, edge.nearId) > walk.step;
   }
 
+  VCOLL_HD uint64_t helped(const Edge& edge) const {
+    if constexpr (kHasHelpers) return port_.counter(PublishCounter::kHelped, edge.nearId);
+    return 0;
+  }
+
   VCOLL_HD uint32_t carrierOf(const Walk& walk) const {
     return walk.record == 0 ? 0 : static_cast<uint32_t>((walk.record - 1) % (walk.helpers + 1));
   }
@@ -241,9 +246,10 @@ class Publish {
         walk.item = header.item;
         walk.helpers = header.helpers;
         port_.overwriting(walk.item, copy);
-        if (walk.helpers > 0) port_.signal(queue.up.peer, PublishCounter::kNamed, queue.up.nearId);
+        if (walk.helpers > 0) port_.signal(queue.up.peer, PublishCounter::kHelped, queue.up.nearId);
       } else if (walk.record == view_.items[walk.item].chunks) {
         port_.whole(walk.item, copy, port_.header(placeOf(queue, walk)));
+        if (walk.helpers > 0) port_.signal(queue.up.peer, PublishCounter::kHelped, queue.up.nearId);
       }
       ++state.arrivals[carrier];
       moved = true;
@@ -268,7 +274,7 @@ class Publish {
     Walk& walk = sent_[e];
     bool moved = false;
     for (int i = 0; i < kBurst && walk.before(states_[q].received); ++i) {
-      if (walk.record == 0 && !isOpen(edge, walk)) return moved;
+      if (walk.record == 0 && (!isOpen(edge, walk) || helped(edge) < walk.helped)) return moved;
       const uint32_t carrier = carrierOf(walk);
       if (carrier == 0 && !port_.ready(edge.peer)) return moved;
       if (walk.record == 0) {
@@ -277,7 +283,7 @@ class Publish {
         if constexpr (kHasHelpers) {
           walk.helpers = queue.downCount == 1 ? port_.helpers(q, walk.item) : 0;
           port_.setHelpers(place, walk.helpers);
-          if (walk.helpers > 0) ++walk.named;
+          if (walk.helpers > 0) walk.helped += 2;
         }
         port_.putHeader(edge.peer, place, edge.farId);
       } else {
@@ -289,7 +295,7 @@ class Publish {
         if (carrier == 0) {
           port_.put(edge.peer, copy, offset, bytes, edge.farId);
         } else if constexpr (kHasHelpers) {
-          if (port_.counter(PublishCounter::kNamed, edge.nearId) < walk.named || !port_.canHelp(carrier)) return moved;
+          if (helped(edge) + 1 < walk.helped || !port_.canHelp(carrier)) return moved;
           port_.help(carrier, edge.peer, copy, offset, bytes, edge.farId);
         }
       }

@@ -27,7 +27,7 @@ uint64_t seedThatFinds(PublishMutant mutant, PublishOutcome* outcome) {
   for (uint64_t seed = 0; seed < kMaxSeeds; ++seed) {
     PublishScenario scenario = makePublishScenario(seed);
     scenario.options.mutant = mutant;
-    if (mutant == PublishMutant::kIgnoreNamed) dieWithHelpers(scenario, seed);
+    if (mutant == PublishMutant::kIgnoreHelped) dieWithHelpers(scenario, seed);
     *outcome = runPublish(scenario);
     if (!outcome->failure.empty()) return seed;
   }

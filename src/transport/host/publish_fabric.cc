@@ -35,11 +35,12 @@ uint64_t PublishFabric::Port::counter(kernels::PublishCounter kind, uint32_t id)
 }
 
 void PublishFabric::Port::signal(uint32_t peer, kernels::PublishCounter kind, uint32_t id) {
+  if (fabric_.closed_) return;
   fabric_.wire_->signal(fabric_.wireComm_, static_cast<int>(peer), counterIndex(kind, id), 1);
 }
 
 bool PublishFabric::Port::ready(uint32_t peer) const {
-  return fabric_.wire_->ready(fabric_.wireComm_, static_cast<int>(peer)) != 0;
+  return !fabric_.closed_ && fabric_.wire_->ready(fabric_.wireComm_, static_cast<int>(peer)) != 0;
 }
 
 kernels::PublishHeader PublishFabric::Port::header(uint64_t place) const {
@@ -86,7 +87,16 @@ void PublishFabric::Port::whole(uint32_t item, uint32_t copy, const kernels::Pub
 
 void PublishFabric::Port::broken(uint32_t queue, const kernels::PublishHeader& header) {
   const kernels::PublishQueue& known = rail().view.queues[queue];
-  const uint64_t step = fabric_.lanes_[lane_]->states[queue].received.step;
+  const Machine::QueueState& state = fabric_.lanes_[lane_]->states[queue];
+  const uint64_t step = state.received.step;
+  // The lane stops, but the peer may go on to overwrite what is open to it.
+  const uint32_t copies = fabric_.plan_.spec().copies;
+  for (uint64_t open = step; open < state.opened; ++open) {
+    for (uint32_t i = known.firstItem; i < known.firstItem + known.itemCount; ++i) {
+      std::atomic<uint64_t>& version = fabric_.versions_[uint64_t{rail().firstItem + i} * copies + open % copies];
+      if (version.load() != stepNumber(open) + 1) version.store(0);
+    }
+  }
   if (header.magic == kernels::kPublishMagic && step < begun() && header.step != stepNumber(step)) {
     fabric_.group_.raise(makeError(vcollMismatch, "PublishStream: step: rank {} has {}, rank {} has {}", known.up.peer,
                                    header.step, fabric_.group_.rank(), stepNumber(step)));
@@ -117,7 +127,7 @@ int PublishFabric::Help::rankOf(uint32_t local) const {
 }
 
 bool PublishFabric::Help::canAsk(uint32_t local) const {
-  return asked_[local] - count(creditCounter(local)) < kSlots &&
+  return !fabric_.closed_ && asked_[local] - count(creditCounter(local)) < kSlots &&
          fabric_.wire_->ready(fabric_.wireComm_, rankOf(local)) != 0;
 }
 
@@ -266,6 +276,7 @@ std::vector<int> PublishFabric::peers() const {
 }
 
 void PublishFabric::closeWire() {
+  const std::lock_guard once(closeMutex_);
   if (wireComm_ == nullptr) return;
   {
     const std::lock_guard lock(machineMutex_);
@@ -334,9 +345,11 @@ void PublishFabric::release(uint32_t item, uint32_t copy) {
 }
 
 void PublishFabric::settle() {
+  // After a failure nothing more may land, and all that did must be looked at.
+  if (group_.raised()) closeWire();
   const std::lock_guard lock(machineMutex_);
   for (const auto& lane : lanes_) {
-    while (!closed_ && lane->machine.step()) {
+    while (lane->machine.step()) {
     }
   }
 }

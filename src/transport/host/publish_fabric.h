@@ -206,6 +206,7 @@ class PublishFabric {
   uint32_t ownCount_ = 0;
   uint64_t ownPlace_ = 0;  // of their headers, in copy 0
 
+  std::mutex closeMutex_;
   std::mutex machineMutex_;  // the lanes
   std::vector<std::unique_ptr<Lane>> lanes_;
   Help help_;

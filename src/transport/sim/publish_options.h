@@ -26,14 +26,14 @@ enum class PublishMutant : uint32_t {
   kWholeEarly,        // readers get an item as soon as its header is there
   kKeepOld,           // an item that is being overwritten still counts as the old version
   kStaleHeader,       // a push is counted before its header is written
-  kIgnoreNamed,       // helpers do not wait until the far end has seen the header
+  kIgnoreHelped,      // helpers and headers do not wait for what the far end has seen
   kHelperMiscounts,   // chunks that helpers carry are counted as the lane's own
 };
 constexpr std::array<const char*, 17> kPublishMutantNames = {
-    "none",        "ignoreOpen",       "ignoreLease",   "ignoreFinished",  "takenEarly",
-    "openTwice",   "signalBeforeData", "sharedCounter", "headerOvertakes", "unordered",
-    "dropSignal",  "wrongCopy",        "wholeEarly",    "keepOld",         "staleHeader",
-    "ignoreNamed", "helperMiscounts"};
+    "none",         "ignoreOpen",       "ignoreLease",   "ignoreFinished",  "takenEarly",
+    "openTwice",    "signalBeforeData", "sharedCounter", "headerOvertakes", "unordered",
+    "dropSignal",   "wrongCopy",        "wholeEarly",    "keepOld",         "staleHeader",
+    "ignoreHelped", "helperMiscounts"};
 
 constexpr uint32_t kNoRank = UINT32_MAX;
 

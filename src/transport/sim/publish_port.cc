@@ -46,7 +46,7 @@ bool PublishPort::leased(uint32_t queue, uint32_t copy) {
 uint64_t PublishPort::counter(PublishCounter counter, uint32_t id) {
   cluster_.pausePoint(lane_);
   if (is(PublishMutant::kIgnoreOpen) && counter == PublishCounter::kOpen) return UINT64_MAX;
-  if (is(PublishMutant::kIgnoreNamed) && counter == PublishCounter::kNamed) return UINT64_MAX;
+  if (is(PublishMutant::kIgnoreHelped) && counter == PublishCounter::kHelped) return UINT64_MAX / 2;
   const uint64_t value = lane_.counters[static_cast<uint32_t>(counter)][id];
   return is(PublishMutant::kTakenEarly) && counter == PublishCounter::kTaken ? value + 1 : value;
 }
