@@ -329,8 +329,10 @@ typedef struct {
 #define VCOLL_NO_STEP UINT64_MAX /* no version; not a step */
 
 /* [collective] Each rank describes the items it owns; what others own may be listed too, and must then be what their
- * owners say. The manifest is compared over all ranks: a difference is vcollMismatch everywhere. config is equal on all
- * ranks and may be NULL. The window must stay registered; streams end with their communicator at the latest. */
+ * owners say. The manifest is compared over all ranks: a difference is vcollMismatch everywhere; one that contradicts
+ * itself (an id twice, items that overlap) is vcollInvalidArgument everywhere and leaves the communicator usable.
+ * config is equal on all ranks and may be NULL. The window must stay registered; streams end with their communicator at
+ * the latest. */
 VCOLL_API vcollResult_t vcollPublishStreamCreate(vcollComm_t comm, vcollWindow_t window,
                                                  const vcollPublishItem_t* items, size_t nitems,
                                                  const vcollPublishConfig_t* config, vcollPublishStream_t* stream);
@@ -351,7 +353,8 @@ VCOLL_API vcollResult_t vcollPublishStreamWaitAll(vcollPublishStream_t stream, u
 /* *ready = 1 if Wait would return at once. */
 VCOLL_API vcollResult_t vcollPublishStreamTest(vcollPublishStream_t stream, uint64_t item, uint64_t step, int* ready);
 /* As Wait, and takes a lease: the version stays as it is until Release, whatever steps are begun. ptr may be NULL;
- * *ptr is where the bytes are. Leases count. */
+ * *ptr is where the bytes are. Leases count. An owner's lease makes its own Begin fail (vcollInvalidUsage) where that
+ * would give up the version. */
 VCOLL_API vcollResult_t vcollPublishStreamAcquire(vcollPublishStream_t stream, uint64_t item, uint64_t step,
                                                   const void** ptr);
 VCOLL_API vcollResult_t vcollPublishStreamRelease(vcollPublishStream_t stream, uint64_t item, uint64_t step);
@@ -364,7 +367,8 @@ VCOLL_API vcollResult_t vcollPublishStreamGetVersion(vcollPublishStream_t stream
                                                      const void** ptr);
 /* The rank that has the item's copy on a node. */
 VCOLL_API vcollResult_t vcollPublishStreamGetLeader(vcollPublishStream_t stream, uint64_t item, int node, int* rank);
-/* Waits until the steps begun here have been received and passed on (not after an error), then frees. NULL is fine. */
+/* Waits until the steps begun here have been received and passed on (not after an error), then frees, whatever it
+ * returns. NULL is fine. */
 VCOLL_API vcollResult_t vcollPublishStreamDestroy(vcollPublishStream_t stream);
 
 /* ---- for programs that dlopen ---- */

@@ -89,6 +89,15 @@ Status PublishStream::begin(uint64_t step) {
     if (begun_ > 0 && step <= last) {
       return makeError(vcollInvalidArgument, "step = {} does not grow: the last one on this rank was {}", step, last);
     }
+    // The owner writes its copies itself, so nobody else can hold back its next version.
+    const uint32_t copy = copyOf(begun_);
+    for (uint32_t i = 0; i < items().size(); ++i) {
+      if (items()[i].owner != group_.rank() || leases_[size_t{i} * copies() + copy] == 0) continue;
+      return makeError(vcollInvalidUsage,
+                       "step = {} would overwrite version {} of item {}, on which this rank, its "
+                       "owner, has a lease",
+                       step, fabric_->version(i, copy), items()[i].id);
+    }
   }
   if (begun_ >= copies()) {
     const uint64_t over = begun_ - copies() + 1;

@@ -57,6 +57,9 @@ void badUse() {
   REJECTED(vcollPublishStreamPush(s, own, nullptr), vcollInvalidUsage, "pushed already");
   MUST(vcollPublishStreamWaitAll(s, 5, nullptr));
   MUST(vcollPublishStreamEnd(s, 5));
+  MUST(vcollPublishStreamAcquire(s, own, 5, nullptr));
+  REJECTED(vcollPublishStreamBegin(s, 6), vcollInvalidUsage, "its owner, has a lease");
+  MUST(vcollPublishStreamRelease(s, own, 5));
   REJECTED(vcollPublishStreamBegin(s, 5), vcollInvalidArgument, "does not grow");
   REJECTED(vcollPublishStreamBegin(s, 4), vcollInvalidArgument, "does not grow: the last one on this rank was 5");
   MUST(vcollPublishStreamBegin(s, 6));
