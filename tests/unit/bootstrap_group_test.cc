@@ -284,7 +284,7 @@ TEST_CASE("groups come and go without leaving descriptors or threads behind", "[
     world.clear();
   }
   REQUIRE(eventually([&] { return openFds() <= fds; }));
-  REQUIRE(threadCount() == threads);
+  REQUIRE(eventually([&] { return threadCount() <= threads; }));  // a thread that was joined may show a little longer
 }
 
 TEST_CASE("destruction while the callback runs waits for it", "[bootstrap]") {

@@ -103,6 +103,9 @@ template <typename T>
 T combine(vcollRedOp_t op, T a, T b) {
   switch (op) {
     case vcollProd:
+      if constexpr (std::is_same_v<T, __int128>) {  // the low bits are all that counts; they may overflow
+        return static_cast<T>(static_cast<unsigned __int128>(a) * static_cast<unsigned __int128>(b));
+      }
       return a * b;
     case vcollMax:
       return a > b ? a : b;
