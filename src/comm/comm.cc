@@ -53,7 +53,7 @@ Status Comm::initFromEnv(const Config& config, Comm** comm) {
 Comm::~Comm() {
   // Work on streams ends first; after an error it ends at once.
   for (uint64_t served = served_.load(); served != nextTicket_.load(); served = served_.load()) served_.wait(served);
-  publishStreams_.clear();
+  while (!publishStreams_.empty()) (void)destroyPublishStream(publishStreams_.front().get());
   for (const auto& window : windows_) {
     fabric_->removeWindow(window->window);
     unpinRange(window->pointer);

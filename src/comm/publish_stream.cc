@@ -55,6 +55,11 @@ Status PublishStream::findStep(uint64_t step, uint64_t* index) const {
   return makeError(vcollInvalidUsage, "step = {} is over on this rank: it has begun step {} since", step, last);
 }
 
+Status PublishStream::locate(uint64_t id, uint64_t step, uint32_t* item, uint64_t* index) const {
+  VCOLL_TRY(findCopy(id, item));
+  return findStep(step, index);
+}
+
 Status PublishStream::missingPush() const {
   if (!inStep_) return {};
   for (uint32_t i = 0; i < items().size(); ++i) {
@@ -122,6 +127,7 @@ Status PublishStream::push(uint64_t id, HostStream* stream) {
     return makeError(vcollInvalidArgument, "item = {} is owned by rank {}, not by rank {}", id, items()[item].owner,
                      group_.rank());
   }
+  uint64_t index = 0;
   {
     const std::lock_guard lock(mutex_);
     if (!inStep_) return makeError(vcollInvalidUsage, "item = {}: no step is begun on this rank", id);
@@ -130,9 +136,16 @@ Status PublishStream::push(uint64_t id, HostStream* stream) {
                        numbers_[(begun_ - 1) % kernels::kStepsKept]);
     }
     pushes_[item] = begun_;
+    index = begun_ - 1;
   }
-  return onStream(stream, [this, item]() -> Status {
-    fabric_->push(item);
+  return onStream(stream, [this, item, index]() -> Status {
+    // With two copies a push of the step before may still be queued on another stream.
+    VCOLL_TRY(fabric_->wait([&] { return fabric_->pushedBefore(index); },
+                            [&] {
+                              return formatText("PublishStreamPush of item {} on rank {} waited for an earlier push",
+                                                items()[item].id, group_.rank());
+                            }));
+    fabric_->push(item, index);
     return {};
   });
 }
@@ -165,10 +178,9 @@ Status PublishStream::waitFor(uint32_t item, uint64_t index, uint64_t step) {
 Status PublishStream::wait(uint64_t id, uint64_t step, HostStream* stream) {
   uint32_t item = 0;
   uint64_t index = 0;
-  VCOLL_TRY(findCopy(id, &item));
   {
     const std::lock_guard lock(mutex_);
-    VCOLL_TRY(findStep(step, &index));
+    VCOLL_TRY(locate(id, step, &item, &index));
   }
   return onStream(stream, [this, item, index, step] { return waitFor(item, index, step); });
 }
@@ -190,10 +202,9 @@ Status PublishStream::waitAll(uint64_t step, HostStream* stream) {
 Status PublishStream::test(uint64_t id, uint64_t step, bool* ready) {
   uint32_t item = 0;
   uint64_t index = 0;
-  VCOLL_TRY(findCopy(id, &item));
   {
     const std::lock_guard lock(mutex_);
-    VCOLL_TRY(findStep(step, &index));
+    VCOLL_TRY(locate(id, step, &item, &index));
   }
   *ready = fabric_->version(item, copyOf(index)) == step;
   return !*ready && group_.raised() ? group_.failure() : Status();
@@ -203,9 +214,8 @@ Status PublishStream::acquire(uint64_t id, uint64_t step, const void** pointer) 
   VCOLL_TRY(wait(id, step, nullptr));
   uint32_t item = 0;
   uint64_t index = 0;
-  VCOLL_TRY(findCopy(id, &item));
   const std::lock_guard lock(mutex_);
-  VCOLL_TRY(findStep(step, &index));  // no step was begun meanwhile that gives it up
+  VCOLL_TRY(locate(id, step, &item, &index));  // no step was begun meanwhile that gives it up
   const uint32_t copy = copyOf(index);
   ++leases_[size_t{item} * copies() + copy];
   fabric_->lease(item, copy);
@@ -230,9 +240,8 @@ Status PublishStream::release(uint64_t id, uint64_t step) {
 Status PublishStream::address(uint64_t id, uint64_t step, void** pointer) {
   uint32_t item = 0;
   uint64_t index = 0;
-  VCOLL_TRY(findCopy(id, &item));
   const std::lock_guard lock(mutex_);
-  VCOLL_TRY(findStep(step, &index));
+  VCOLL_TRY(locate(id, step, &item, &index));
   *pointer = fabric_->address(item, copyOf(index));
   return {};
 }

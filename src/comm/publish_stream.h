@@ -53,7 +53,9 @@ class PublishStream {
   Status findItem(uint64_t id, uint32_t* item) const;
   Status findCopy(uint64_t id, uint32_t* item) const;     // of which this rank has a copy
   Status findStep(uint64_t step, uint64_t* index) const;  // with mutex_ held
-  Status missingPush() const;                             // with mutex_ held
+  // Both, with mutex_ held.
+  Status locate(uint64_t id, uint64_t step, uint32_t* item, uint64_t* index) const;
+  Status missingPush() const;  // with mutex_ held
   Status waitFor(uint32_t item, uint64_t index, uint64_t step);
   template <typename Work>
   Status onStream(HostStream* stream, Work work);

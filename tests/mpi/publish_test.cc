@@ -54,6 +54,36 @@ void together() {
   MUST(vcollHostStreamDestroy(hostStream));
 }
 
+// With two copies the next step begins while a push is still queued on a host stream: it stays a push of its own step.
+void queuedPush() {
+  if (nodesOfLayout() < 2 || worldSize != nodesOfLayout()) return;
+  const WorldComm comm;
+  Layout layout;
+  layout.copies = 2;
+  for (int r = 0; r < worldSize; ++r) layout.add(r, 20000);
+  layout.finish();
+  Stream stream(comm.get(), layout);
+  vcollStream_t hostStream = nullptr;
+  MUST(vcollHostStreamCreate(&hostStream));
+  const auto own = static_cast<size_t>(worldRank);
+  MUST(vcollPublishStreamBegin(stream.get(), 0));
+  if (worldRank == 0) {
+    MUST(vcollPublishStreamWait(stream.get(), stream.item(1).id, 0, hostStream));  // holds up what is queued behind it
+  } else {
+    sleepMs(200);
+  }
+  stream.push(own, 0, worldRank == 0 ? hostStream : nullptr);
+  MUST(vcollPublishStreamEnd(stream.get(), 0));
+  MUST(vcollPublishStreamBegin(stream.get(), 1));
+  stream.push(own, 1);
+  for (const uint64_t step : {0u, 1u}) {
+    MUST(vcollPublishStreamWaitAll(stream.get(), step, nullptr));
+    for (const size_t i : stream.mine()) stream.expectVersion(i, step);
+  }
+  MUST(vcollPublishStreamEnd(stream.get(), 1));
+  MUST(vcollHostStreamDestroy(hostStream));
+}
+
 // Data moves while no rank is inside a call.
 void alone() {
   const WorldComm comm;
@@ -210,6 +240,7 @@ void manyVersions() {
 void publishSuite() {
   runCase("publish.versions", versions);
   runCase("publish.together", together);
+  runCase("publish.queued_push", queuedPush);
   runCase("publish.alone", alone);
   runCase("publish.leases", leases);
   runCase("publish.slow_reader", slowReader);

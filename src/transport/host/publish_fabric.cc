@@ -312,8 +312,7 @@ void PublishFabric::begin(uint64_t stepNumber) {
   kick();
 }
 
-void PublishFabric::push(uint32_t item) {
-  const uint64_t step = begun() - 1;
+void PublishFabric::push(uint32_t item, uint64_t step) {
   const auto copy = static_cast<uint32_t>(step % plan_.spec().copies);
   kernels::PublishHeader header{};
   header.step = stepNumbers_[step % kernels::kStepsKept];

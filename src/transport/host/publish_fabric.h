@@ -49,8 +49,10 @@ class PublishFabric {
   uint64_t begun() const { return begun_.load(std::memory_order_seq_cst); }
   // Steps that are over here: received, passed on, taken by the agents after this one.
   uint64_t finished() const { return finished_.load(std::memory_order_seq_cst); }
-  // The item's bytes are in copy begun() - 1 (of this rank's own item) and final.
-  void push(uint32_t item);
+  // This rank's own item is final in its copy of the step with that index. All of the steps before are pushed already.
+  void push(uint32_t item, uint64_t step);
+  // Every own item was pushed in all steps before that one.
+  bool pushedBefore(uint64_t step) const { return pushed_.load(std::memory_order_acquire) >= step * ownCount_; }
   // The version in that copy: its step's number, or VCOLL_NO_STEP while there is none.
   uint64_t version(uint32_t item, uint32_t copy) const {
     return versions_[uint64_t{item} * plan_.spec().copies + copy].load(std::memory_order_seq_cst) - 1;
